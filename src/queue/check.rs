@@ -1,0 +1,169 @@
+//! The audit: recomputes from the jobs alone what the containers, counters and limits claim, and
+//! says what does not agree. O(n log n); for tests, debug builds, and what comes from bytes.
+
+use std::collections::BTreeSet;
+
+use super::job::{Job, State};
+use super::limits::{BUDGET_MAX, CLOCK_MS_MAX, INSTANT_MS_MAX};
+use super::serial::{Id, Serial};
+use super::{Counts, Queue};
+
+/// Fails the audit with a text when a condition does not hold.
+macro_rules! hold {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err(format!($($text)+));
+        }
+    };
+}
+
+impl Queue {
+    /// Checks every invariant that can be seen in one state.
+    ///
+    /// # Errors
+    /// The first violation found, with the invariant's number.
+    pub fn audit(&self) -> Result<(), String> {
+        let mut counts = Counts::default();
+        let mut heap_bytes = 0usize;
+        let mut deadlines = 0;
+        let mut arrivals = BTreeSet::new();
+        for (slot, job) in self.jobs.iter() {
+            let id = job.id();
+            hold!(arrivals.insert(job.arrival), "I3: arrival number {} is used twice", job.arrival);
+            hold!(self.index.find(id) == Some(slot), "I1: {id:?} is not found by its id");
+            self.audit_container(slot, job)?;
+            self.audit_job(job).map_err(|text| format!("{text}: {id:?}"))?;
+            heap_bytes = heap_bytes.saturating_add(job.heap_bytes());
+            deadlines = usize::from(job.deadline().is_some()).saturating_add(deadlines);
+            if let Some(count) = counts.of(job.state) {
+                *count = count.saturating_add(1);
+            }
+        }
+        hold!(counts == self.counts, "I2: counts are {:?}, found {counts:?}", self.counts);
+        hold!(heap_bytes == self.heap_bytes, "I2: heap bytes are {}, found {heap_bytes}", self.heap_bytes);
+        for (state, len) in [
+            (State::Ready, self.ready.len()),
+            (State::Delayed, self.delayed.len().saturating_add(self.delayed_wall.len())),
+            (State::Active, self.leases.len()),
+            (State::Done, self.done.len()),
+            (State::Dead, self.dead.len()),
+            (State::Cancelled, self.cancelled.len()),
+        ] {
+            hold!(
+                len == counts.get(state),
+                "I1: {len} entries for {} {} jobs",
+                counts.get(state),
+                state.name()
+            );
+        }
+        hold!(
+            self.deadlines.len() == deadlines,
+            "I1: {} deadlines for {deadlines} jobs",
+            self.deadlines.len()
+        );
+        self.audit_registry(counts.get(State::Active))?;
+        self.audit_totals()?;
+        hold!(self.clock.now <= CLOCK_MS_MAX && self.clock.wall <= CLOCK_MS_MAX, "the clock is out of range");
+        hold!(
+            self.paused_until.is_none_or(|until| until <= INSTANT_MS_MAX || until == u64::MAX),
+            "pause is out of range"
+        );
+        Ok(())
+    }
+
+    /// I1, I6, I7: the job is in the container of its state under the key of its fields.
+    fn audit_container(&self, slot: super::Slot, job: &Job) -> Result<(), String> {
+        let key = (job.at, job.arrival);
+        let found = match job.state {
+            State::Ready => {
+                let rank = u8::MAX.saturating_sub(job.priority);
+                self.ready.contains(rank, (job.since, job.arrival), slot)
+            }
+            State::Delayed if job.follows_wall => self.delayed_wall.contains(key, slot),
+            State::Delayed => self.delayed.contains(key, slot),
+            State::Active => self.leases.contains(key, slot),
+            State::Done => self.done.contains(key, slot),
+            State::Dead => self.dead.contains(key, slot),
+            State::Cancelled => self.cancelled.contains(key, slot),
+        };
+        hold!(found, "I1: {:?} is not in the container of {}", job.id(), job.state.name());
+        if let Some(deadline) = job.deadline() {
+            let found = self.deadlines.contains((deadline, job.arrival), slot);
+            hold!(found, "I1: {:?} is not among the deadlines", job.id());
+        }
+        Ok(())
+    }
+
+    /// What must be true of one job in its state.
+    fn audit_job(&self, job: &Job) -> Result<(), String> {
+        let waits = matches!(job.state, State::Delayed | State::Ready);
+        let is_final = job.state.is_final();
+        hold!(
+            job.arrival > Serial::NONE && job.arrival <= self.clock.serial,
+            "I3: arrival number out of range"
+        );
+        hold!(job.token <= self.clock.serial, "I3: token out of range");
+        hold!(job.custom_id().is_none_or(Id::is_allowed), "custom id is not allowed");
+        hold!(job.since <= self.clock.now, "I6: its place is in the future");
+        hold!(job.enqueued <= self.clock.now && job.touched <= self.clock.now, "instant in the future");
+        hold!(job.at <= INSTANT_MS_MAX || (is_final && job.at == u64::MAX), "instant out of range");
+        hold!(
+            job.state != State::Active || (job.token > Serial::NONE && job.deliveries > 0),
+            "I4: active without a token"
+        );
+        hold!(job.deadline().is_none() || waits, "a deadline on a job that was claimed or ended");
+        hold!(job.deadline().is_none_or(|at| at <= INSTANT_MS_MAX), "deadline out of range");
+        hold!(!job.follows_wall || job.state == State::Delayed, "follows the wall clock without a delay");
+        hold!(!job.keeps_place || job.state == State::Delayed, "keeps a place without a delay");
+        hold!(!job.cancelling || job.state == State::Active, "cancelling, but not active");
+        hold!(!job.acked || matches!(job.state, State::Done | State::Cancelled), "acked, but not done");
+        hold!(job.state != State::Done || job.acked, "done, but not acked");
+        let reason = job.more.as_ref().and_then(|more| more.reason);
+        hold!(reason.is_some() == (job.state == State::Dead), "I5: a reason goes with dead jobs only");
+        hold!(
+            job.attempts <= BUDGET_MAX.saturating_mul(2) && job.crashes <= BUDGET_MAX.saturating_mul(2),
+            "budget out of range"
+        );
+        if let Some(more) = job.more.as_deref() {
+            hold!(*more != super::job::More::default(), "an empty box is kept");
+            hold!(
+                more.last_worker.is_none() || job.state == State::Dead,
+                "last worker on a job that is not dead"
+            );
+        }
+        Ok(())
+    }
+
+    /// I4: what workers hold is what is active, each with its own token.
+    fn audit_registry(&self, active: usize) -> Result<(), String> {
+        let mut held = 0usize;
+        for (number, worker) in self.registry.numbered() {
+            hold!(
+                self.registry.number(&worker.name) == Some(number),
+                "I2: a worker is not found by its name"
+            );
+            hold!(worker.first_seen <= self.clock.now, "a worker was first seen in the future");
+            for (&token, &slot) in &worker.held {
+                let job = self.jobs.get(slot).filter(|job| job.state == State::Active);
+                let is_owner = job.is_some_and(|job| job.worker == number && job.token == token);
+                hold!(is_owner, "I4: a worker holds {token}, which is not its own");
+            }
+            held = held.saturating_add(worker.held.len());
+        }
+        hold!(held == active, "I4: workers hold {held} of {active} active jobs");
+        Ok(())
+    }
+
+    /// I9.
+    fn audit_totals(&self) -> Result<(), String> {
+        let here = self.jobs.len() as u64;
+        let accounted = here.checked_add(self.totals.removed);
+        hold!(
+            accounted == Some(self.totals.enqueued),
+            "I9: {} enqueued, but {here} here and {} removed",
+            self.totals.enqueued,
+            self.totals.removed
+        );
+        Ok(())
+    }
+}

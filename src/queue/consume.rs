@@ -1,0 +1,282 @@
+//! What workers do: claim, ack, fail, release, extend, progress.
+
+use super::job::{Job, Reason, Slot, State};
+use super::limits::{self, clip};
+use super::mover::Ending;
+use super::op::{Claim, Delivery, Effects, Failure, Held, Outcome};
+use super::registry::WorkerNo;
+use super::{Error, Queue, backoff};
+
+/// What a delivery turns out to name.
+enum Found {
+    /// The job is active and this is its token.
+    Current(Slot),
+    /// The job is not active with this token.
+    Other(Slot),
+    Nothing,
+}
+
+impl Queue {
+    fn delivery(&self, delivery: Delivery<'_>) -> Found {
+        match self.lookup(delivery.id) {
+            Some((slot, job)) if job.state == State::Active && job.token == delivery.token => {
+                Found::Current(slot)
+            }
+            Some((slot, _)) => Found::Other(slot),
+            None => Found::Nothing,
+        }
+    }
+
+    /// As [`Self::delivery`], for ops that need the job: a sign of life of its owner.
+    fn current(&mut self, delivery: Delivery<'_>) -> Result<Slot, Error> {
+        match self.delivery(delivery) {
+            Found::Current(slot) => {
+                self.owner_seen(slot);
+                Ok(slot)
+            }
+            Found::Other(_) => Err(Error::Stale),
+            Found::Nothing => Err(Error::NoJob),
+        }
+    }
+
+    fn owner_seen(&mut self, slot: Slot) {
+        if let Some(worker) = self.jobs.get(slot).map(|job| job.worker) {
+            self.registry.seen_number(worker, self.clock.now);
+        }
+    }
+
+    fn is_cancelling(&self, slot: Slot) -> bool {
+        self.jobs.get(slot).is_some_and(|job| job.cancelling)
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim<'_>, fx: &mut Effects<'_>) -> Outcome {
+        let (worker, is_new) = self.registry.seen(claim.worker, self.clock.now);
+        fx.changed |= is_new;
+        // Jobs past their deadline that no sweep has met yet are settled here, a slice at most.
+        let mut expired = 0;
+        while fx.claimed.len() < claim.count && expired < limits::SWEEP_SLICE {
+            let Some(slot) = self.take_ready() else { break };
+            fx.changed = true;
+            if self.jobs.get(slot).and_then(Job::deadline).is_some_and(|at| at <= self.clock.now) {
+                self.bury(slot, Reason::Deadline, fx);
+                expired = expired.saturating_add(1);
+            } else {
+                self.deliver(slot, worker, claim.lease);
+                fx.claimed.push(slot);
+            }
+        }
+        Outcome::Claimed
+    }
+
+    /// The job that is next in line: the one place where ready jobs are chosen.
+    fn take_ready(&self) -> Option<Slot> {
+        if self.paused_until().is_some() {
+            return None;
+        }
+        self.ready.first()
+    }
+
+    fn deliver(&mut self, slot: Slot, worker: WorkerNo, lease: Option<u64>) {
+        let token = self.take_serial();
+        let now = self.clock.now;
+        let queue_lease = self.settings.lease;
+        self.shift(slot, |job| {
+            let lease = lease.or_else(|| job.options().lease).unwrap_or(queue_lease);
+            job.state = State::Active;
+            job.at = now.saturating_add(lease);
+            job.touched = now;
+            job.token = token;
+            job.worker = worker;
+            job.deliveries = job.deliveries.saturating_add(1);
+            if let Some(more) = &mut job.more {
+                more.deadline = None;
+            }
+        });
+        self.totals.delivered = self.totals.delivered.saturating_add(1);
+    }
+
+    /// Puts an active job back in its place, or ends it if it was cancelled meanwhile.
+    pub(super) fn give_back(&mut self, slot: Slot, fx: &mut Effects<'_>) {
+        fx.changed = true;
+        if self.is_cancelling(slot) {
+            self.finish_cancelled(slot, false, fx);
+            return;
+        }
+        self.shift(slot, |job| {
+            job.state = State::Ready;
+            job.at = 0;
+            job.touched = 0;
+        });
+    }
+
+    pub(super) fn undo(&mut self, grants: &[Delivery<'_>], fx: &mut Effects<'_>) -> Outcome {
+        for &grant in grants {
+            if let Found::Current(slot) = self.delivery(grant) {
+                self.edit(slot, |job| job.deliveries = job.deliveries.saturating_sub(1));
+                self.totals.delivered = self.totals.delivered.saturating_sub(1);
+                self.give_back(slot, fx);
+            }
+        }
+        Outcome::Done
+    }
+
+    pub(super) fn ack(
+        &mut self,
+        delivery: Delivery<'_>,
+        result: Option<&[u8]>,
+        ttl: Option<Option<u64>>,
+        fx: &mut Effects<'_>,
+    ) -> Result<Outcome, Error> {
+        let slot = match self.delivery(delivery) {
+            Found::Current(slot) => slot,
+            Found::Nothing => return Ok(Outcome::Acked(false)),
+            Found::Other(slot) => {
+                let repeated =
+                    self.jobs.get(slot).is_some_and(|job| job.acked && job.token == delivery.token);
+                return if repeated { Ok(Outcome::Acked(false)) } else { Err(Error::Stale) };
+            }
+        };
+        fx.changed = true;
+        self.owner_seen(slot);
+        if let Some(worker) = self.owner(slot) {
+            worker.done = worker.done.saturating_add(1);
+        }
+        if self.is_cancelling(slot) {
+            self.finish_cancelled(slot, true, fx);
+        } else {
+            let of_job = self.jobs.get(slot).and_then(|job| job.options().ttl);
+            let of_queue = if result.is_some() { self.settings.result_ttl } else { self.settings.ttl };
+            let ttl = ttl.or(of_job).unwrap_or(of_queue);
+            self.finish(slot, &Ending { state: State::Done, ttl, result, reason: None, acked: true }, fx);
+        }
+        Ok(Outcome::Acked(true))
+    }
+
+    /// The worker that holds an active job.
+    pub(super) fn owner(&mut self, slot: Slot) -> Option<&mut super::registry::Worker> {
+        let worker = self.jobs.get(slot)?.worker;
+        self.registry.get_mut(worker)
+    }
+
+    pub(super) fn fail(
+        &mut self,
+        delivery: Delivery<'_>,
+        error: Option<&[u8]>,
+        how: Failure,
+        fx: &mut Effects<'_>,
+    ) -> Result<Outcome, Error> {
+        let slot = self.current(delivery)?;
+        fx.changed = true;
+        self.totals.failed = self.totals.failed.saturating_add(1);
+        if let Some(worker) = self.owner(slot) {
+            worker.failed = worker.failed.saturating_add(1);
+        }
+        self.edit(slot, |job| {
+            job.attempts = job.attempts.saturating_add(1);
+            job.more().error = error.map(clip);
+        });
+        let Some(job) = self.jobs.get(slot) else { return Err(Error::NoJob) };
+        let allowed = job.options().attempts.unwrap_or(self.settings.attempts);
+        if job.cancelling {
+            self.finish_cancelled(slot, false, fx);
+            return Ok(Outcome::State(State::Cancelled));
+        }
+        if how == Failure::Dead {
+            self.bury(slot, Reason::Failed, fx);
+            return Ok(Outcome::State(State::Dead));
+        }
+        if allowed.is_some_and(|allowed| job.attempts >= allowed) {
+            self.bury(slot, Reason::Attempts, fx);
+            return Ok(Outcome::State(State::Dead));
+        }
+        let wait = match how {
+            Failure::RetryAfter(wait) => wait,
+            _ => self.backoff_of(job, job.attempts),
+        };
+        Ok(Outcome::State(self.put_off(slot, wait, false)))
+    }
+
+    /// The job's back-off number `n`, ms.
+    pub(super) fn backoff_of(&self, job: &Job, n: u32) -> u64 {
+        let backoff = job.options().backoff.unwrap_or(self.settings.backoff);
+        backoff::wait(backoff, job.arrival, n)
+    }
+
+    /// An active job waits before it can run again. Then it has its old place if `keeps_place`,
+    /// else the place of the instant at which the wait was over. The state it is in now.
+    pub(super) fn put_off(&mut self, slot: Slot, wait: u64, keeps_place: bool) -> State {
+        let now = self.clock.now;
+        let state = if wait == 0 { State::Ready } else { State::Delayed };
+        self.shift(slot, |job| {
+            job.state = state;
+            job.touched = 0;
+            if !keeps_place {
+                job.since = now;
+            }
+            job.keeps_place = keeps_place && state == State::Delayed;
+            job.at = if state == State::Delayed { now.saturating_add(wait) } else { 0 };
+        });
+        state
+    }
+
+    /// Ends a job dead.
+    pub(super) fn bury(&mut self, slot: Slot, reason: Reason, fx: &mut Effects<'_>) {
+        let ending = Ending {
+            state: State::Dead,
+            ttl: self.settings.dead_ttl,
+            result: None,
+            reason: Some(reason),
+            acked: false,
+        };
+        self.finish(slot, &ending, fx);
+    }
+
+    pub(super) fn release(&mut self, deliveries: &[Delivery<'_>], fx: &mut Effects<'_>) -> Outcome {
+        let outcomes = deliveries.iter().map(|&delivery| match self.current(delivery) {
+            Ok(slot) => {
+                self.totals.released = self.totals.released.saturating_add(1);
+                self.give_back(slot, fx);
+                Held::Ok
+            }
+            Err(_) => Held::Lost,
+        });
+        Outcome::Held(outcomes.collect())
+    }
+
+    pub(super) fn extend(
+        &mut self,
+        worker: &[u8],
+        lease: u64,
+        deliveries: &[Delivery<'_>],
+        fx: &mut Effects<'_>,
+    ) -> Outcome {
+        self.note_seen(worker, self.clock.now);
+        let until = self.clock.now.saturating_add(lease);
+        let outcomes = deliveries.iter().map(|&delivery| match self.current(delivery) {
+            Ok(slot) => {
+                self.shift(slot, |job| job.at = until);
+                fx.changed = true;
+                self.held(slot)
+            }
+            Err(_) => Held::Lost,
+        });
+        Outcome::Held(outcomes.collect())
+    }
+
+    /// What the holder of a valid token is told.
+    fn held(&self, slot: Slot) -> Held {
+        if self.is_cancelling(slot) { Held::Cancel } else { Held::Ok }
+    }
+
+    pub(super) fn progress(
+        &mut self,
+        delivery: Delivery<'_>,
+        value: &[u8],
+        fx: &mut Effects<'_>,
+    ) -> Result<Outcome, Error> {
+        let slot = self.current(delivery)?;
+        self.edit(slot, |job| job.more().value = Some(clip(value)));
+        fx.changed = true;
+        Ok(Outcome::Progressed(self.held(slot)))
+    }
+}

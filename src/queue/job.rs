@@ -1,0 +1,193 @@
+//! One job.
+
+use super::limits::NAME_BYTES_MAX;
+use super::registry::WorkerNo;
+use super::serial::{Id, Serial};
+use super::settings::JobOptions;
+
+/// Where a job lies in its queue. Valid until the next op; says nothing about order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(pub(super) u32);
+
+/// The states of a job. The numbers are persisted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// Waits for an instant: a delay, or a back-off.
+    Delayed = 0,
+    /// Can be claimed.
+    Ready = 1,
+    /// Handed out: has an owner, a deadline and a token.
+    Active = 2,
+    /// Acknowledged, retained.
+    Done = 3,
+    /// Given up, retained; can be redriven.
+    Dead = 4,
+    /// Cancelled, retained.
+    Cancelled = 5,
+}
+
+impl State {
+    /// All states, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::Delayed, Self::Ready, Self::Active, Self::Done, Self::Dead, Self::Cancelled];
+
+    /// The word for it in commands and replies.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Delayed => "delayed",
+            Self::Ready => "ready",
+            Self::Active => "active",
+            Self::Done => "done",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether nothing more happens to it but its removal (and, if dead, a redrive).
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Done | Self::Dead | Self::Cancelled)
+    }
+}
+
+/// Why a job is dead. The numbers are persisted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    /// Failed as often as it may.
+    Attempts = 0,
+    /// Its leases lapsed, or it was recovered, more often than is forgiven.
+    Crashes = 1,
+    /// Its worker said so.
+    Failed = 2,
+    /// It was not claimed within its deadline.
+    Deadline = 3,
+}
+
+impl Reason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Attempts, Self::Crashes, Self::Failed, Self::Deadline];
+
+    /// The word for it in replies.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Attempts => "attempts",
+            Self::Crashes => "crashes",
+            Self::Failed => "failed",
+            Self::Deadline => "deadline",
+        }
+    }
+}
+
+/// A job as the queue keeps it. Instants are on the queue's duration clock, in ms, unless said
+/// otherwise.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// Unique, growing; breaks every tie. The id too, unless the client gave one.
+    pub arrival: Serial,
+    pub payload: Box<[u8]>,
+    /// Ready order: the instant from which it could run. A returned job keeps it.
+    pub since: u64,
+    /// By state: the due instant (delayed; Unix ms if `follows_wall`), the lease's deadline
+    /// (active), the expiry (final; `u64::MAX` for never). Unused when ready.
+    pub at: u64,
+    /// When it was enqueued, or redriven.
+    pub enqueued: u64,
+    /// When it was last claimed (active), or ended (final); else 0.
+    pub touched: u64,
+    /// Token of the current delivery (active) or the last one; `NONE` before the first.
+    pub token: Serial,
+    /// Owner, when active.
+    pub worker: WorkerNo,
+    /// How often it was handed out, over all its lives.
+    pub deliveries: u32,
+    /// Failures used up.
+    pub attempts: u32,
+    /// Lapses and counted recoveries used up.
+    pub crashes: u32,
+    pub state: State,
+    pub priority: u8,
+    /// Delayed: `at` is a wall clock instant.
+    pub follows_wall: bool,
+    /// Delayed: when due, it returns to the place `since` says (a lapse's back-off).
+    pub keeps_place: bool,
+    /// Active: cancelled in mid-work.
+    pub cancelling: bool,
+    /// Final: it ended by an `Ack` of `token`, so repeating that is no error.
+    pub acked: bool,
+    /// What few jobs have.
+    pub more: Option<Box<More>>,
+}
+
+/// The seldom used parts of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct More {
+    pub custom_id: Option<Box<[u8]>>,
+    pub options: JobOptions,
+    /// Not yet claimed in this life: the instant at which it is dead.
+    pub deadline: Option<u64>,
+    /// Progress (waiting, active), result (done), error text (dead; also of the last failure
+    /// while it waits for its retry).
+    pub value: Option<Box<[u8]>>,
+    /// The error text of the last failure.
+    pub error: Option<Box<[u8]>>,
+    pub reason: Option<Reason>,
+    /// Name of the worker of the last delivery, kept for dead jobs.
+    pub last_worker: Option<Box<[u8]>>,
+}
+
+impl Job {
+    pub fn id(&self) -> Id<'_> {
+        self.custom_id().map_or(Id::Serial(self.arrival), Id::Custom)
+    }
+
+    pub fn custom_id(&self) -> Option<&[u8]> {
+        self.more.as_ref()?.custom_id.as_deref()
+    }
+
+    pub fn options(&self) -> JobOptions {
+        self.more.as_ref().map_or_else(JobOptions::default, |more| more.options)
+    }
+
+    pub fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    /// Gives the box back when nothing is in it.
+    pub fn trim(&mut self) {
+        if self.more.as_deref().is_some_and(|more| *more == More::default()) {
+            self.more = None;
+        }
+    }
+
+    pub fn value(&self) -> Option<&[u8]> {
+        self.more.as_ref()?.value.as_deref()
+    }
+
+    pub fn error(&self) -> Option<&[u8]> {
+        self.more.as_ref()?.error.as_deref()
+    }
+
+    /// The instant at which a job that was never claimed in this life is dead.
+    pub fn deadline(&self) -> Option<u64> {
+        self.more.as_ref()?.deadline
+    }
+
+    /// Bytes on the heap beyond its slot.
+    pub fn heap_bytes(&self) -> usize {
+        let length = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
+        let more = self.more.as_ref().map_or(0, |more| {
+            size_of::<More>()
+                .saturating_add(length(&more.custom_id))
+                .saturating_add(length(&more.value))
+                .saturating_add(length(&more.error))
+                .saturating_add(length(&more.last_worker))
+        });
+        self.payload.len().saturating_add(more)
+    }
+}
+
+const _: () = assert!(NAME_BYTES_MAX <= u16::MAX as usize);

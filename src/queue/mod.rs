@@ -1,0 +1,307 @@
+//! The queue: a pure, deterministic state machine.
+//!
+//! ```text
+//! ENQUEUE ─► delayed ──due──► ready ──CLAIM──► active ──ACK──► done ──TTL──► gone
+//!               ▲               ▲                │ │ └─ended or lapsed after CANCEL─► cancelled ─TTL─► gone
+//!               │               └──RELEASE, RECOVER, first lapse, undone grant
+//!               └──FAIL with attempts left, further lapses (back-off)
+//!                                                └──FAIL without, too many crashes──► dead ──REDRIVE──► ready
+//! ```
+//!
+//! The contract:
+//! - Every change is an [`Op`] given to [`Queue::apply`]. An error changes nothing.
+//! - Time is an op too: [`Op::Clock`] alone moves the queue's clock; all else happens "at the
+//!   queue's clock". There is no other clock here, and no randomness: the same ops make the same
+//!   bytes on every node.
+//! - Work is bounded by what the op names (ids, counts, limits), never by the size of the queue.
+//! - [`Queue::next_wakeup`] says when something is due; [`Op::Sweep`] settles it, in slices.
+//!
+//! Invariants, audited by `check.rs`: I1 a job is in exactly one container, that of its state.
+//! I2 every counter equals what it counts. I3 serials only grow. I4 an active job, and no other,
+//! has a live token, a deadline and an owner in the registry. I5 the last allowed failure, or one
+//! lapse more than is forgiven, leads to dead. I6 ready order is (priority, since, arrival). I7
+//! `next_wakeup` is the least of all due instants. I9 enqueued = delayed + ready + active + done +
+//! dead + cancelled + removed. I10 decode(encode(q)) = q. I11 an error changes nothing. I12 the
+//! same ops, the same bytes. (I8 and I13 come with groups.)
+
+mod admin;
+pub mod backoff;
+mod check;
+mod consume;
+mod error;
+mod index;
+mod job;
+pub mod limits;
+mod mover;
+mod op;
+mod produce;
+mod registry;
+mod serial;
+mod settings;
+mod slab;
+pub mod snapshot;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod view;
+
+pub use error::Error;
+pub use job::{Reason, Slot, State};
+pub use op::{
+    Cancel, Claim, Delivery, Effects, Ended, Enqueue, Failure, Held, IfExists, Observer, Op,
+    Outcome, Payloads, Recover, Recovered, Stamp, When, Who,
+};
+pub use serial::{Id, SHOWN_BYTES_MAX, Serial};
+pub use settings::{Backoff, JobOptions, Settings, SettingsPatch};
+pub use view::{Cursor, JobView, Next, Page, WorkerView};
+
+use index::Index;
+use job::Job;
+use registry::Registry;
+use slab::Slab;
+use timeline::{Ready, Timeline};
+
+/// A queue: jobs in their containers, a registry of workers, settings, and a clock.
+///
+/// It owns all of its bytes and is `Send`: it may be freed by any thread.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    settings: Settings,
+    clock: Stamp,
+    /// Until when nothing is handed out, duration clock, ms; `u64::MAX`: until resumed.
+    paused_until: Option<u64>,
+    totals: Totals,
+    registry: Registry,
+
+    // What follows is written by the mover alone.
+    jobs: Slab<Job>,
+    index: Index,
+    counts: Counts,
+    ready: Ready,
+    /// Delayed by duration, by due instant.
+    delayed: Timeline,
+    /// Delayed until a wall clock instant, by that.
+    delayed_wall: Timeline,
+    /// Active, by the lease's deadline.
+    leases: Timeline,
+    /// Final, by expiry.
+    done: Timeline,
+    dead: Timeline,
+    cancelled: Timeline,
+    /// Jobs, delayed or ready, that are dead if not claimed by then.
+    deadlines: Timeline,
+    /// Payloads, values and the like, in bytes.
+    heap_bytes: usize,
+}
+
+/// How often each thing has happened since the queue was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Jobs that arrived.
+    pub enqueued: u64,
+    /// Deliveries handed out; an undone one is taken off again.
+    pub delivered: u64,
+    /// Jobs that ended done.
+    pub done: u64,
+    /// Failures reported.
+    pub failed: u64,
+    /// Leases that lapsed.
+    pub lapsed: u64,
+    /// Deliveries taken from their workers by `RECOVER` with a selector.
+    pub recovered: u64,
+    /// Deliveries given back by `RELEASE`.
+    pub released: u64,
+    /// Jobs that ended dead.
+    pub dead: u64,
+    /// Jobs that ended cancelled.
+    pub cancelled: u64,
+    /// Dead jobs that were given a new life.
+    pub redriven: u64,
+    /// Jobs that are gone: expired, purged, replaced, evicted, or never retained.
+    pub removed: u64,
+}
+
+/// Jobs per state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts([usize; State::ALL.len()]);
+
+impl Counts {
+    fn get(&self, state: State) -> usize {
+        self.0.get(state as usize).copied().unwrap_or(0)
+    }
+
+    fn of(&mut self, state: State) -> Option<&mut usize> {
+        self.0.get_mut(state as usize)
+    }
+}
+
+impl Queue {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(settings: Settings, stamp: Stamp) -> Self {
+        Self {
+            settings,
+            clock: stamp,
+            paused_until: None,
+            totals: Totals::default(),
+            registry: Registry::default(),
+            jobs: Slab::default(),
+            index: Index::default(),
+            counts: Counts::default(),
+            ready: Ready::default(),
+            delayed: Timeline::default(),
+            delayed_wall: Timeline::default(),
+            leases: Timeline::default(),
+            done: Timeline::default(),
+            dead: Timeline::default(),
+            cancelled: Timeline::default(),
+            deadlines: Timeline::default(),
+            heap_bytes: 0,
+        }
+    }
+
+    /// Applies one op at the queue's clock.
+    ///
+    /// # Errors
+    /// See [`Error`]; then nothing has changed.
+    pub fn apply(&mut self, op: &Op<'_>, fx: &mut Effects<'_>) -> Result<Outcome, Error> {
+        match op {
+            Op::Clock(stamp) => {
+                self.set_clock(*stamp, fx);
+                Ok(Outcome::Done)
+            }
+            Op::Enqueue(enqueue) => self.enqueue(enqueue, fx),
+            Op::Cancel { ids } => Ok(self.cancel(ids, fx)),
+            Op::Reschedule { id, when, priority } => self.reschedule(*id, *when, *priority, fx),
+            Op::Claim(claim) => Ok(self.claim(claim, fx)),
+            Op::Register { worker } => {
+                fx.changed |= self.registry.seen(worker, self.clock.now).1;
+                Ok(Outcome::Done)
+            }
+            Op::Undo { grants } => Ok(self.undo(grants, fx)),
+            Op::Ack { delivery, result, ttl } => self.ack(*delivery, *result, *ttl, fx),
+            Op::Fail { delivery, error, how } => self.fail(*delivery, *error, *how, fx),
+            Op::Release { deliveries } => Ok(self.release(deliveries, fx)),
+            Op::Extend { worker, lease, deliveries } => Ok(self.extend(worker, *lease, deliveries, fx)),
+            Op::Progress { delivery, value } => self.progress(*delivery, value, fx),
+            Op::Recover(recover) => Ok(self.recover(recover, fx)),
+            Op::Redrive { ids } => Ok(self.redrive(ids, fx)),
+            Op::RedriveAll { count } => Ok(self.redrive_all(*count, fx)),
+            Op::Purge { state, count } => self.purge(*state, *count, fx),
+            Op::Pause { length } => Ok(self.pause(*length, fx)),
+            Op::Resume => Ok(self.resume(fx)),
+            Op::Set(patch) => Ok(self.set(patch, fx)),
+            Op::Sweep { limit } => Ok(self.sweep(*limit, fx)),
+            Op::Forget { workers } => Ok(self.forget(workers, fx)),
+        }
+    }
+
+    /// Applies one op at the clock of `stamp`. Says whether that moved the queue's clock; if so, a
+    /// replica needs the `Clock` before the op. The clock is taken back when the op fails or
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// See [`Error`]; then nothing has changed.
+    pub fn apply_at(
+        &mut self,
+        stamp: Stamp,
+        op: &Op<'_>,
+        fx: &mut Effects<'_>,
+    ) -> Result<(Outcome, bool), Error> {
+        let before = self.clock;
+        self.set_clock(stamp, fx);
+        let moved = self.clock != before;
+        fx.changed = false;
+        let outcome = self.apply(op, fx);
+        if !fx.changed {
+            self.clock = before;
+        }
+        outcome.map(|outcome| (outcome, moved && fx.changed))
+    }
+
+    /// The duration clock and the serials never go back; the wall clock is what the stamp says.
+    fn set_clock(&mut self, stamp: Stamp, fx: &mut Effects<'_>) {
+        let clock = Stamp {
+            now: self.clock.now.max(stamp.now),
+            wall: stamp.wall,
+            serial: self.clock.serial.max(stamp.serial),
+        };
+        fx.changed |= clock != self.clock;
+        self.clock = clock;
+    }
+
+    fn take_serial(&mut self) -> Serial {
+        self.clock.serial = self.clock.serial.next(self.clock.wall);
+        self.clock.serial
+    }
+
+    /// The instant, on the duration clock in ms, at which a sweep has something to do; `None` if
+    /// nothing is timed. It may have passed. O(log n).
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<u64> {
+        if self.over_keep_done() || self.over_keep_dead() {
+            return Some(self.clock.now);
+        }
+        let first = |timeline: &Timeline| timeline.first().map(|((at, _), _)| at);
+        [
+            self.paused_until,
+            first(&self.deadlines),
+            first(&self.delayed),
+            first(&self.delayed_wall).map(|wall| self.wall_to_now(wall)),
+            first(&self.leases),
+            first(&self.done),
+            first(&self.dead),
+            first(&self.cancelled),
+        ]
+        .into_iter()
+        .flatten()
+        .filter(|&at| at != u64::MAX)
+        .min()
+    }
+
+    /// Notes that a worker asked for work. This server's own knowledge, not part of the queue's
+    /// persisted state: an idle claim is no write.
+    pub fn note_seen(&mut self, worker: &[u8], now: u64) {
+        if let Some(number) = self.registry.number(worker) {
+            self.registry.seen_number(number, now);
+        }
+    }
+
+    /// Counts every worker as just seen: after a restart or a promotion nothing else is known.
+    pub fn all_seen(&mut self, now: u64) {
+        self.registry.all_seen(now);
+    }
+
+    /// The containers of a state other than ready, each with its rank in a listing's cursor.
+    fn timelines_of(&self, state: State) -> impl Iterator<Item = (u8, &Timeline)> {
+        let (first, second) = match state {
+            State::Delayed => (Some(&self.delayed), Some(&self.delayed_wall)),
+            State::Ready => (None, None),
+            State::Active => (Some(&self.leases), None),
+            State::Done => (Some(&self.done), None),
+            State::Dead => (Some(&self.dead), None),
+            State::Cancelled => (Some(&self.cancelled), None),
+        };
+        [first, second].into_iter().zip([0, 1]).filter_map(|(timeline, rank)| Some((rank, timeline?)))
+    }
+
+    fn container_bytes(&self) -> usize {
+        [
+            &self.delayed,
+            &self.delayed_wall,
+            &self.leases,
+            &self.done,
+            &self.dead,
+            &self.cancelled,
+            &self.deadlines,
+        ]
+        .into_iter()
+        .fold(self.ready.bytes(), |sum, timeline| sum.saturating_add(timeline.bytes()))
+    }
+}
+
+const _: fn() = || {
+    const fn assert_send<T: Send>() {}
+    assert_send::<Queue>();
+};

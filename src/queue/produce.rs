@@ -1,0 +1,175 @@
+//! What producers do: enqueue, cancel, reschedule.
+
+use super::job::{Job, Slot, State};
+use super::mover::Ending;
+use super::op::{Cancel, Effects, Enqueue, IfExists, Outcome, When};
+use super::registry::WorkerNo;
+use super::serial::{Id, Serial};
+use super::{Error, Queue};
+
+/// Where a job that may run from some instant on goes.
+struct Due {
+    /// Instant to be keyed by: Unix ms if `follows_wall`, else on the duration clock.
+    at: u64,
+    follows_wall: bool,
+    /// That instant on the duration clock, as things stand.
+    instant: u64,
+}
+
+impl Queue {
+    /// `None`: it may run now.
+    fn due(&self, when: Option<When>) -> Option<Due> {
+        match when? {
+            When::Delay(0) => None,
+            When::Delay(delay) => {
+                let instant = self.clock.now.saturating_add(delay);
+                Some(Due { at: instant, follows_wall: false, instant })
+            }
+            When::At(wall) if wall <= self.clock.wall => None,
+            When::At(wall) => Some(Due { at: wall, follows_wall: true, instant: self.wall_to_now(wall) }),
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, op: &Enqueue<'_>, fx: &mut Effects<'_>) -> Result<Outcome, Error> {
+        let payloads = op.payloads.as_slice();
+        let mut replaced = None;
+        if let Some((id, if_exists)) = op.id
+            && let Some((slot, job)) = self.lookup(Id::Custom(id))
+        {
+            match if_exists {
+                IfExists::Keep => return Ok(Outcome::Existed),
+                IfExists::Replace if job.state.is_final() => replaced = Some(slot),
+                _ => return Err(Error::Exists(job.state)),
+            }
+        }
+        let now = self.clock.now;
+        let due = self.due(op.when);
+        let deadline = op.options.deadline.map(|length| now.saturating_add(length));
+        check_deadline(deadline, due.as_ref(), now)?;
+        let waiting = self.waiting().saturating_add(payloads.len());
+        if self.settings.max_len.is_some_and(|limit| waiting as u64 > limit) {
+            return Err(Error::Full);
+        }
+        if !self.has_room(payloads.len()) {
+            return Err(Error::TooMany);
+        }
+
+        if let Some(slot) = replaced {
+            self.remove(slot, fx);
+        }
+        let mut first = Serial::NONE;
+        for payload in payloads {
+            let arrival = self.take_serial();
+            if first == Serial::NONE {
+                first = arrival;
+            }
+            let mut job = Job {
+                arrival,
+                payload: (*payload).into(),
+                since: now,
+                at: due.as_ref().map_or(0, |due| due.at),
+                enqueued: now,
+                touched: 0,
+                token: Serial::NONE,
+                worker: WorkerNo::default(),
+                deliveries: 0,
+                attempts: 0,
+                crashes: 0,
+                state: if due.is_some() { State::Delayed } else { State::Ready },
+                priority: op.priority,
+                follows_wall: due.as_ref().is_some_and(|due| due.follows_wall),
+                keeps_place: false,
+                cancelling: false,
+                acked: false,
+                more: None,
+            };
+            if op.id.is_some() || op.options != super::JobOptions::default() {
+                let more = job.more();
+                more.custom_id = op.id.map(|(id, _)| id.into());
+                more.options = op.options;
+                more.deadline = deadline;
+            }
+            self.admit(job)?;
+        }
+        self.totals.enqueued = self.totals.enqueued.saturating_add(payloads.len() as u64);
+        fx.changed |= !payloads.is_empty();
+        Ok(Outcome::Enqueued { first, count: payloads.len() })
+    }
+
+    pub(super) fn cancel(&mut self, ids: &[Id<'_>], fx: &mut Effects<'_>) -> Outcome {
+        let outcomes = ids.iter().map(|&id| {
+            let Some((slot, job)) = self.lookup(id) else { return Cancel::Unknown };
+            match job.state {
+                State::Delayed | State::Ready => {
+                    self.finish_cancelled(slot, false, fx);
+                    fx.changed = true;
+                    Cancel::Cancelled
+                }
+                State::Active => {
+                    if !job.cancelling {
+                        self.edit(slot, |job| job.cancelling = true);
+                        fx.changed = true;
+                    }
+                    Cancel::Cancelling
+                }
+                state => Cancel::Ended(state),
+            }
+        });
+        Outcome::Cancelled(outcomes.collect())
+    }
+
+    /// Ends a job cancelled: its own TTL, else that of results.
+    pub(super) fn finish_cancelled(&mut self, slot: Slot, acked: bool, fx: &mut Effects<'_>) {
+        let options = self.jobs.get(slot).map(Job::options).unwrap_or_default();
+        let ttl = options.ttl.unwrap_or(self.settings.result_ttl);
+        self.finish(slot, &Ending { state: State::Cancelled, ttl, result: None, reason: None, acked }, fx);
+    }
+
+    pub(super) fn reschedule(
+        &mut self,
+        id: Id<'_>,
+        when: Option<When>,
+        priority: Option<u8>,
+        fx: &mut Effects<'_>,
+    ) -> Result<Outcome, Error> {
+        let (slot, job) = self.lookup(id).ok_or(Error::NoJob)?;
+        if !matches!(job.state, State::Delayed | State::Ready) {
+            return Err(Error::BadState(job.state));
+        }
+        let now = self.clock.now;
+        let due = self.due(when);
+        check_deadline(job.deadline(), due.as_ref(), now)?;
+        let mut state = job.state;
+        self.shift(slot, |job| {
+            if let Some(priority) = priority {
+                job.priority = priority;
+            }
+            if when.is_some() {
+                job.since = now;
+                job.keeps_place = false;
+                job.follows_wall = due.as_ref().is_some_and(|due| due.follows_wall);
+                job.at = due.as_ref().map_or(0, |due| due.at);
+                job.state = if due.is_some() { State::Delayed } else { State::Ready };
+            }
+            state = job.state;
+        });
+        fx.changed |= when.is_some() || priority.is_some();
+        Ok(Outcome::State(state))
+    }
+
+    /// The job with this id, and where it lies.
+    pub(super) fn lookup(&self, id: Id<'_>) -> Option<(Slot, &Job)> {
+        let slot = self.index.find(id)?;
+        Some((slot, self.jobs.get(slot)?))
+    }
+}
+
+/// A job must be able to run before its deadline.
+fn check_deadline(deadline: Option<u64>, due: Option<&Due>, now: u64) -> Result<(), Error> {
+    match (deadline, due) {
+        (Some(deadline), Some(due)) if due.instant >= deadline => {
+            Err(Error::BeyondDeadline(deadline.saturating_sub(now)))
+        }
+        _ => Ok(()),
+    }
+}

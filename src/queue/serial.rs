@@ -1,0 +1,202 @@
+//! Serials: the numbers that ids and tokens are made of.
+//!
+//! A serial is `milliseconds << 20 | sequence`, taken from one counter that only grows, over all
+//! queues of a server. It is shown as `<unix-ms>-<sequence>`. When more than a million are taken
+//! in one millisecond, or when the wall clock steps back, the counter runs ahead of the clock: it
+//! stays unique and increasing, which is all that is promised.
+
+use std::fmt;
+
+/// Bits of the sequence part.
+const SEQUENCE_BITS: u32 = 20;
+const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
+
+/// A number from the server-wide counter: the arrival number of a job, its id if the client gave
+/// none, or the token of a delivery. 0 is never taken and stands for "none".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Serial(pub u64);
+
+impl Serial {
+    /// Stands for "no serial".
+    pub const NONE: Self = Self(0);
+    /// The largest serial of which the milliseconds can be shown and parsed.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The first serial of the millisecond `wall` (Unix ms).
+    #[must_use]
+    pub const fn first_of(wall: u64) -> Self {
+        // Walls are at most INSTANT_MS_MAX, but only 44 bits fit: clamp instead of wrapping.
+        let ms = if wall > u64::MAX >> SEQUENCE_BITS { u64::MAX >> SEQUENCE_BITS } else { wall };
+        Self(ms << SEQUENCE_BITS)
+    }
+
+    /// The serial after this one, not before the first of the millisecond `wall`.
+    #[must_use]
+    pub fn next(self, wall: u64) -> Self {
+        Self(self.0.saturating_add(1)).max(Self::first_of(wall))
+    }
+
+    /// The Unix ms in it.
+    #[must_use]
+    pub const fn millis(self) -> u64 {
+        self.0 >> SEQUENCE_BITS
+    }
+
+    /// Reads the shown form. `None` unless it is exactly what [`fmt::Display`] writes.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let dash = text.iter().position(|&byte| byte == b'-')?;
+        let (ms, sequence) = (text.get(..dash)?, text.get(dash.checked_add(1)?..)?);
+        let (ms, sequence) = (canonical(ms)?, canonical(sequence)?);
+        (ms <= u64::MAX >> SEQUENCE_BITS && sequence <= SEQUENCE_MASK)
+            .then_some(Self(ms << SEQUENCE_BITS | sequence))
+    }
+
+    /// Writes the shown form into `buffer` without allocating.
+    #[must_use]
+    pub fn write(self, buffer: &mut [u8; SHOWN_BYTES_MAX]) -> &[u8] {
+        let mut start = put_digits(buffer, SHOWN_BYTES_MAX, self.0 & SEQUENCE_MASK);
+        start = start.saturating_sub(1);
+        if let Some(byte) = buffer.get_mut(start) {
+            *byte = b'-';
+        }
+        start = put_digits(buffer, start, self.millis());
+        buffer.get(start..).unwrap_or_default()
+    }
+}
+
+/// Bytes of the longest shown serial: 14 digits, a dash, 7 digits.
+pub const SHOWN_BYTES_MAX: usize = 22;
+const _: () = assert!(u64::MAX >> SEQUENCE_BITS < 100_000_000_000_000 && SEQUENCE_MASK < 10_000_000);
+
+/// Writes `value` in decimal so that it ends before `end`; returns where it starts.
+fn put_digits(buffer: &mut [u8], end: usize, mut value: u64) -> usize {
+    let mut at = end;
+    loop {
+        at = at.saturating_sub(1);
+        if let Some(byte) = buffer.get_mut(at) {
+            // A remainder by ten fits in a byte.
+            *byte = b'0'.saturating_add((value % 10) as u8);
+        }
+        value /= 10;
+        if value == 0 {
+            return at;
+        }
+    }
+}
+
+/// A decimal number without sign or leading zeros.
+fn canonical(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || (digits.len() > 1 && digits.first() == Some(&b'0')) {
+        return None;
+    }
+    let mut value = 0u64;
+    for byte in digits {
+        if !byte.is_ascii_digit() {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(byte.wrapping_sub(b'0')))?;
+    }
+    Some(value)
+}
+
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut buffer = [0; SHOWN_BYTES_MAX];
+        f.write_str(std::str::from_utf8(self.write(&mut buffer)).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// How a client names a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Id<'a> {
+    /// The id that the queue gave: the job's own serial.
+    Serial(Serial),
+    /// The id that the client gave at enqueue.
+    Custom(&'a [u8]),
+}
+
+impl<'a> Id<'a> {
+    /// Any bytes name a job, if only one that cannot exist.
+    #[must_use]
+    pub fn parse(text: &'a [u8]) -> Self {
+        Serial::parse(text).map_or(Self::Custom(text), Self::Serial)
+    }
+
+    /// Whether a client may give `text` as an id: not empty, not longer than the limit, and not
+    /// of the form `<digits>-<digits>`, which is the queue's own.
+    #[must_use]
+    pub fn is_allowed(text: &[u8]) -> bool {
+        let all_digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+        let own_form = text.iter().position(|&byte| byte == b'-').is_some_and(|dash| {
+            all_digits(text.get(..dash).unwrap_or_default())
+                && all_digits(text.get(dash.saturating_add(1)..).unwrap_or_default())
+        });
+        !text.is_empty() && text.len() <= super::limits::NAME_BYTES_MAX && !own_form
+    }
+
+    /// The id as bytes; `buffer` is used for a serial.
+    #[must_use]
+    pub fn write<'b>(self, buffer: &'b mut [u8; SHOWN_BYTES_MAX]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::Serial(serial) => serial.write(buffer),
+            Self::Custom(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_form_is_parsed_back_and_nothing_else_is() {
+        for value in [0, 1, SEQUENCE_MASK, SEQUENCE_MASK + 1, u64::MAX, 1_700_000_000_000 << 20 | 7] {
+            let serial = Serial(value);
+            assert_eq!(Serial::parse(serial.to_string().as_bytes()), Some(serial), "{serial}");
+        }
+        for text in [
+            "",
+            "-",
+            "1-",
+            "-1",
+            "01-1",
+            "1-01",
+            "1-1-1",
+            "+1-1",
+            " 1-1",
+            "1-1048576",
+            "17592186044416-0",
+            "99999999999999999999-0",
+        ] {
+            assert_eq!(Serial::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn own_form_is_refused_as_a_custom_id() {
+        for text in ["1-1", "01-1", "99999999999999999999999-1", ""] {
+            assert!(!Id::is_allowed(text.as_bytes()), "{text}");
+        }
+        for text in ["a", "1-", "-1", "1-1-1", "1", "\0", "order-17"] {
+            assert!(Id::is_allowed(text.as_bytes()), "{text}");
+        }
+        assert!(Id::is_allowed(&[b'x'; 512]) && !Id::is_allowed(&[b'x'; 513]));
+    }
+
+    #[test]
+    fn serials_grow_whatever_the_clock_does() {
+        let mut serial = Serial::NONE;
+        for wall in [5, 5, 9, 3, 0, u64::MAX, 1] {
+            let next = serial.next(wall);
+            assert!(next > serial);
+            serial = next;
+            if wall == u64::MAX {
+                serial = Serial::first_of(7_000);
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Slots for jobs: chunks that come and go, so that growth never copies and memory is given back.
+//!
+//! Which slot a job gets is an accident of history: it never decides an order.
+
+use std::collections::BTreeSet;
+
+use super::job::Slot;
+
+/// Entries of one chunk: 2^8.
+const CHUNK_BITS: u32 = 8;
+const CHUNK: usize = 1 << CHUNK_BITS;
+
+/// Values in numbered slots. All operations are O(1), or O(log n) in the number of chunks.
+#[derive(Clone, Debug)]
+pub(super) struct Slab<T> {
+    chunks: Vec<Option<Box<Chunk<T>>>>,
+    /// Chunks with a free entry, present or not. The lowest is filled first, so that high ones
+    /// empty and go.
+    open: BTreeSet<u32>,
+    present: usize,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Chunk<T> {
+    entries: [Option<T>; CHUNK],
+    used: usize,
+    /// No entry below this one is free.
+    lowest_free: usize,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), open: BTreeSet::new(), present: 0, len: 0 }
+    }
+}
+
+impl<T> Slab<T> {
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of its chunks.
+    pub fn bytes(&self) -> usize {
+        self.present
+            .saturating_mul(size_of::<Chunk<T>>())
+            .saturating_add(self.chunks.capacity().saturating_mul(size_of::<usize>()))
+    }
+
+    fn place(slot: Slot) -> (usize, usize) {
+        ((slot.0 >> CHUNK_BITS) as usize, slot.0 as usize % CHUNK)
+    }
+
+    pub fn get(&self, slot: Slot) -> Option<&T> {
+        let (chunk, entry) = Self::place(slot);
+        self.chunks.get(chunk)?.as_ref()?.entries.get(entry)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        let (chunk, entry) = Self::place(slot);
+        self.chunks.get_mut(chunk)?.as_mut()?.entries.get_mut(entry)?.as_mut()
+    }
+
+    /// The slot that the next insert will use; `None` when all 2^32 are taken.
+    pub fn insert(&mut self, value: T) -> Option<Slot> {
+        let number = match self.open.first() {
+            Some(&number) => number,
+            None => {
+                let number =
+                    u32::try_from(self.chunks.len()).ok().filter(|n| n.leading_zeros() >= CHUNK_BITS)?;
+                self.chunks.push(None);
+                self.open.insert(number);
+                number
+            }
+        };
+        let place = self.chunks.get_mut(number as usize)?;
+        if place.is_none() {
+            self.present = self.present.saturating_add(1);
+        }
+        let chunk = place.get_or_insert_with(|| {
+            Box::new(Chunk { entries: [const { None }; CHUNK], used: 0, lowest_free: 0 })
+        });
+        let from = chunk.lowest_free;
+        let free = chunk.entries.iter().skip(from).position(Option::is_none)?.saturating_add(from);
+        *chunk.entries.get_mut(free)? = Some(value);
+        chunk.lowest_free = free.saturating_add(1);
+        chunk.used = chunk.used.saturating_add(1);
+        if chunk.used == CHUNK {
+            self.open.remove(&number);
+        }
+        self.len = self.len.saturating_add(1);
+        u32::try_from(free).ok().map(|entry| Slot(number << CHUNK_BITS | entry))
+    }
+
+    pub fn remove(&mut self, slot: Slot) -> Option<T> {
+        let (number, entry) = Self::place(slot);
+        let place = self.chunks.get_mut(number)?;
+        let chunk = place.as_mut()?;
+        let value = chunk.entries.get_mut(entry)?.take()?;
+        self.len = self.len.saturating_sub(1);
+        chunk.used = chunk.used.saturating_sub(1);
+        chunk.lowest_free = chunk.lowest_free.min(entry);
+        if chunk.used == CHUNK.saturating_sub(1) {
+            self.open.insert(slot.0 >> CHUNK_BITS);
+        }
+        // One empty chunk is kept, so that a queue that hovers around empty allocates nothing.
+        if chunk.used == 0 && self.present > 1 {
+            *place = None;
+            self.present = self.present.saturating_sub(1);
+            self.shrink();
+        }
+        Some(value)
+    }
+
+    fn shrink(&mut self) {
+        while self.chunks.last().is_some_and(Option::is_none) {
+            self.chunks.pop();
+            if let Ok(number) = u32::try_from(self.chunks.len()) {
+                self.open.remove(&number);
+            }
+        }
+        if self.chunks.capacity() > 1_024 && self.chunks.len() < self.chunks.capacity() / 4 {
+            self.chunks.shrink_to(self.chunks.len().saturating_mul(2));
+        }
+    }
+
+    /// All values, in no order that may matter.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &T)> {
+        self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
+            chunk.iter().flat_map(move |chunk| {
+                chunk.entries.iter().enumerate().filter_map(move |(entry, value)| {
+                    let slot = u32::try_from(number << CHUNK_BITS | entry).ok()?;
+                    Some((Slot(slot), value.as_ref()?))
+                })
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn agrees_with_a_hash_map_and_gives_memory_back() {
+        let mut slab = Slab::default();
+        let mut model = HashMap::new();
+        let mut random = 1u64;
+        for round in 0..60_000u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let growing = (round / 10_000).is_multiple_of(2);
+            if (random >> 33) % 10 < if growing { 7 } else { 3 } {
+                let slot = slab.insert(round).unwrap();
+                assert!(model.insert(slot, round).is_none(), "slot was in use");
+            } else if let Some(&slot) = model.keys().next() {
+                assert_eq!(slab.remove(slot), model.remove(&slot));
+                assert_eq!(slab.get(slot), None);
+                assert_eq!(slab.remove(slot), None);
+            }
+            assert_eq!(slab.len(), model.len());
+        }
+        let mut seen: Vec<_> = slab.iter().map(|(slot, value)| (slot.0, *value)).collect();
+        let mut expected: Vec<_> = model.iter().map(|(slot, value)| (slot.0, *value)).collect();
+        seen.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(seen, expected);
+        for slot in model.into_keys() {
+            slab.remove(slot);
+        }
+        assert!(slab.bytes() < 2 * size_of::<Chunk<u64>>(), "{} bytes left", slab.bytes());
+    }
+}

@@ -1,0 +1,164 @@
+//! What comes by itself: due delays, lapsed leases, deadlines, expiry; and recovery, which is a
+//! lapse by request.
+
+use std::collections::BTreeSet;
+
+use super::job::{Reason, Slot, State};
+use super::op::{Effects, Outcome, Recover, Recovered, Who};
+use super::registry::WorkerNo;
+use super::serial::Serial;
+use super::{Queue, limits};
+
+impl Queue {
+    pub(super) fn sweep(&mut self, limit: usize, fx: &mut Effects<'_>) -> Outcome {
+        let mut settled: usize = 0;
+        while settled < limit && self.settle_one(fx) {
+            settled = settled.saturating_add(1);
+        }
+        fx.changed |= settled > 0;
+        Outcome::Swept(settled)
+    }
+
+    /// Settles one due item, in a fixed order of kinds. Whether there was one.
+    fn settle_one(&mut self, fx: &mut Effects<'_>) -> bool {
+        let now = self.clock.now;
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.paused_until = None;
+        } else if let Some(slot) = self.deadlines.due(now) {
+            self.bury(slot, Reason::Deadline, fx);
+        } else if let Some(slot) = self.delayed.due(now) {
+            self.come_due(slot);
+        } else if let Some(slot) = self.delayed_wall.due(self.clock.wall) {
+            self.come_due(slot);
+        } else if let Some(slot) = self.leases.due(now) {
+            self.lapse(slot, fx);
+        } else if let Some(slot) =
+            self.done.due(now).or_else(|| self.dead.due(now)).or_else(|| self.cancelled.due(now))
+        {
+            self.remove(slot, fx);
+        } else {
+            return self.evict_over_keep(fx);
+        }
+        true
+    }
+
+    /// A delayed job can run from the instant on at which it was due.
+    fn come_due(&mut self, slot: Slot) {
+        let Some(job) = self.jobs.get(slot) else { return };
+        let due = if job.follows_wall { self.wall_to_now(job.at) } else { job.at };
+        let since = if job.keeps_place { job.since } else { due.max(job.enqueued).min(self.clock.now) };
+        self.shift(slot, |job| {
+            job.state = State::Ready;
+            job.since = since;
+            job.at = 0;
+            job.follows_wall = false;
+            job.keeps_place = false;
+        });
+    }
+
+    /// Its lease ran out: a crash is used up.
+    fn lapse(&mut self, slot: Slot, fx: &mut Effects<'_>) {
+        self.totals.lapsed = self.totals.lapsed.saturating_add(1);
+        if self.crash(slot, fx) {
+            return;
+        }
+        let Some(job) = self.jobs.get(slot) else { return };
+        // The first lapse is forgiven at once; later ones wait, so that a job that kills its
+        // workers does not stand in front of everybody.
+        match job.crashes.saturating_sub(1) {
+            0 => self.give_back(slot, fx),
+            further => {
+                let wait = self.backoff_of(job, further);
+                self.put_off(slot, wait, true);
+            }
+        }
+    }
+
+    /// Uses up a crash of an active job. Whether that ended it.
+    fn crash(&mut self, slot: Slot, fx: &mut Effects<'_>) -> bool {
+        fx.changed = true;
+        if let Some(worker) = self.owner(slot) {
+            worker.crashed = worker.crashed.saturating_add(1);
+        }
+        self.edit(slot, |job| job.crashes = job.crashes.saturating_add(1));
+        let Some(job) = self.jobs.get(slot) else { return true };
+        let allowed = job.options().crashes.unwrap_or(self.settings.crashes);
+        if job.cancelling {
+            self.finish_cancelled(slot, false, fx);
+            true
+        } else if allowed.is_some_and(|allowed| job.crashes > allowed) {
+            self.bury(slot, Reason::Crashes, fx);
+            true
+        } else {
+            false
+        }
+    }
+
+    pub(super) fn recover(&mut self, recover: &Recover<'_>, fx: &mut Effects<'_>) -> Outcome {
+        let workers = match &recover.who {
+            Who::Lapsed => return self.recover_lapsed(recover, fx),
+            Who::Named(names) => names.iter().filter_map(|name| self.registry.number(name)).collect(),
+            Who::Except(names) => {
+                let spared: BTreeSet<WorkerNo> =
+                    names.iter().filter_map(|name| self.registry.number(name)).collect();
+                let holders = self.registry.numbered().filter(|(_, worker)| !worker.held.is_empty());
+                holders
+                    .map(|(number, _)| number)
+                    .filter(|number| !spared.contains(number))
+                    .collect::<BTreeSet<_>>()
+            }
+        };
+        let before = recover.before.map_or(Serial::MAX, Serial::first_of);
+        let mut recovered = Recovered::default();
+        for &number in &workers {
+            let left = recover.count.saturating_sub(recovered.taken);
+            let Some(worker) = self.registry.get(number) else { continue };
+            let slots: Vec<Slot> = worker.held.range(..before).take(left).map(|(_, &slot)| slot).collect();
+            if !slots.is_empty() {
+                recovered.by_worker.push((worker.name.clone(), slots.len()));
+                recovered.taken = recovered.taken.saturating_add(slots.len());
+            }
+            for slot in slots {
+                self.totals.recovered = self.totals.recovered.saturating_add(1);
+                if !recover.counted || !self.crash(slot, fx) {
+                    self.give_back(slot, fx);
+                }
+            }
+            let Some(worker) = self.registry.get(number) else { continue };
+            let remaining = match recover.before {
+                None => worker.held.len(),
+                // Tokens have to be looked at one by one: a page of them is enough to say "more".
+                Some(_) => worker.held.range(..before).take(limits::COUNT_MAX).count(),
+            };
+            recovered.remaining = recovered.remaining.saturating_add(remaining);
+        }
+        Outcome::Recovered(recovered)
+    }
+
+    fn recover_lapsed(&mut self, recover: &Recover<'_>, fx: &mut Effects<'_>) -> Outcome {
+        let before = recover.before.map_or(Serial::MAX, Serial::first_of);
+        let now = self.clock.now;
+        let mut recovered = Recovered::default();
+        let due = self.leases.iter().take_while(|&((at, _), _)| at <= now).map(|(_, slot)| slot);
+        let mut matching = due
+            .filter(|&slot| self.jobs.get(slot).is_some_and(|job| job.token < before))
+            .take(recover.count.saturating_add(limits::COUNT_MAX))
+            .collect::<Vec<_>>();
+        recovered.remaining = matching.len().saturating_sub(recover.count);
+        matching.truncate(recover.count);
+        recovered.taken = matching.len();
+        let mut by_worker = std::collections::BTreeMap::<WorkerNo, usize>::new();
+        for slot in matching {
+            if let Some(job) = self.jobs.get(slot) {
+                let taken = by_worker.entry(job.worker).or_default();
+                *taken = taken.saturating_add(1);
+            }
+            self.lapse(slot, fx);
+        }
+        let named = by_worker
+            .into_iter()
+            .filter_map(|(number, taken)| Some((self.registry.name(number)?.into(), taken)));
+        recovered.by_worker = named.collect();
+        Outcome::Recovered(recovered)
+    }
+}

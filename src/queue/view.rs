@@ -1,0 +1,405 @@
+//! Read views: what may be seen of a queue from outside. Nothing here changes anything.
+
+use super::job::{Job, Reason, Slot, State};
+use super::serial::{Id, Serial};
+use super::settings::{JobOptions, Settings};
+use super::{Queue, limits};
+
+/// Everything about one job. Instants are on the queue's duration clock, in ms;
+/// [`Queue::to_wall`] makes Unix ms of them.
+#[derive(Clone, Copy)]
+pub struct JobView<'q> {
+    job: &'q Job,
+    queue: &'q Queue,
+}
+
+impl<'q> JobView<'q> {
+    pub(super) const fn new(queue: &'q Queue, job: &'q Job) -> Self {
+        Self { job, queue }
+    }
+
+    /// The id a client knows it by.
+    #[must_use]
+    pub fn id(&self) -> Id<'q> {
+        self.job.id()
+    }
+
+    /// Its arrival number; its id too unless the client gave one.
+    #[must_use]
+    pub const fn arrival(&self) -> Serial {
+        self.job.arrival
+    }
+
+    /// State.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.job.state
+    }
+
+    /// Payload.
+    #[must_use]
+    pub fn payload(&self) -> &'q [u8] {
+        &self.job.payload
+    }
+
+    /// Higher first.
+    #[must_use]
+    pub const fn priority(&self) -> u8 {
+        self.job.priority
+    }
+
+    /// Token of the current or last delivery; [`Serial::NONE`] before the first.
+    #[must_use]
+    pub const fn token(&self) -> Serial {
+        self.job.token
+    }
+
+    /// How often it was handed out.
+    #[must_use]
+    pub const fn deliveries(&self) -> u32 {
+        self.job.deliveries
+    }
+
+    /// Failures used up.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        self.job.attempts
+    }
+
+    /// Lapses and counted recoveries used up.
+    #[must_use]
+    pub const fn crashes(&self) -> u32 {
+        self.job.crashes
+    }
+
+    /// Failures allowed, by its own option or the queue's setting; `None`: no limit.
+    #[must_use]
+    pub fn attempts_allowed(&self) -> Option<u32> {
+        self.job.options().attempts.unwrap_or(self.queue.settings.attempts)
+    }
+
+    /// Crashes forgiven; `None`: no limit.
+    #[must_use]
+    pub fn crashes_allowed(&self) -> Option<u32> {
+        self.job.options().crashes.unwrap_or(self.queue.settings.crashes)
+    }
+
+    /// What was said of it at enqueue.
+    #[must_use]
+    pub fn options(&self) -> JobOptions {
+        self.job.options()
+    }
+
+    /// When it was enqueued, or redriven.
+    #[must_use]
+    pub const fn enqueued(&self) -> u64 {
+        self.job.enqueued
+    }
+
+    /// Not final: the instant from which it could, can or could first run (its place in the
+    /// ready order). `None` when delayed for the first time or by a retry: see [`Self::due`].
+    #[must_use]
+    pub fn since(&self) -> Option<u64> {
+        (!self.job.state.is_final() && (self.job.state != State::Delayed || self.job.keeps_place))
+            .then_some(self.job.since)
+    }
+
+    /// Delayed: when it is due.
+    #[must_use]
+    pub fn due(&self) -> Option<u64> {
+        (self.job.state == State::Delayed)
+            .then(|| if self.job.follows_wall { self.queue.wall_to_now(self.job.at) } else { self.job.at })
+    }
+
+    /// Active: when its lease lapses.
+    #[must_use]
+    pub fn lease_until(&self) -> Option<u64> {
+        (self.job.state == State::Active).then_some(self.job.at)
+    }
+
+    /// Active: when it was claimed.
+    #[must_use]
+    pub fn claimed(&self) -> Option<u64> {
+        (self.job.state == State::Active).then_some(self.job.touched)
+    }
+
+    /// Final: when it ended.
+    #[must_use]
+    pub fn ended(&self) -> Option<u64> {
+        self.job.state.is_final().then_some(self.job.touched)
+    }
+
+    /// Final: how many ms it will still be kept; `None` if for ever or not final.
+    #[must_use]
+    pub fn ttl(&self) -> Option<u64> {
+        (self.job.state.is_final() && self.job.at != u64::MAX)
+            .then(|| self.job.at.saturating_sub(self.queue.clock.now))
+    }
+
+    /// The instant at which it is dead if never claimed.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        self.job.deadline()
+    }
+
+    /// Active: whether its worker is to give it up.
+    #[must_use]
+    pub const fn is_cancelling(&self) -> bool {
+        self.job.cancelling
+    }
+
+    /// Result of a done job, error text of a dead one, else the last progress.
+    #[must_use]
+    pub fn value(&self) -> Option<&'q [u8]> {
+        if self.job.state == State::Dead { self.job.error() } else { self.job.value() }
+    }
+
+    /// The error text of its last failure.
+    #[must_use]
+    pub fn error(&self) -> Option<&'q [u8]> {
+        self.job.error()
+    }
+
+    /// Why it is dead.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        self.job.more.as_ref()?.reason
+    }
+
+    /// The worker of the current delivery, or of the last one of a dead job.
+    #[must_use]
+    pub fn worker(&self) -> Option<&'q [u8]> {
+        if self.job.state == State::Active {
+            return self.queue.registry.name(self.job.worker);
+        }
+        self.job.more.as_ref()?.last_worker.as_deref()
+    }
+}
+
+/// A worker as the registry knows it. Instants on the queue's duration clock, ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerView<'q> {
+    /// Its name.
+    pub name: &'q [u8],
+    /// When it was registered.
+    pub first_seen: u64,
+    /// Its last sign of life that this server saw. Not persisted.
+    pub last_seen: u64,
+    /// Jobs it holds.
+    pub active: usize,
+    /// Jobs it acknowledged.
+    pub done: u64,
+    /// Failures it reported.
+    pub failed: u64,
+    /// Jobs it lost by lapse or counted recovery.
+    pub crashed: u64,
+}
+
+/// A page of [`Queue::list`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Where to go on; `None`: this was the last page.
+    pub next: Option<Cursor>,
+    /// The jobs, in the order of their state.
+    pub jobs: Vec<Slot>,
+}
+
+/// A place in a listing: just behind the job with this key. Shown as `<order>.<at>.<serial>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// 255 - priority, for ready jobs; else 0.
+    pub rank: u8,
+    /// First part of the key.
+    pub at: u64,
+    /// Arrival number or token.
+    pub serial: Serial,
+}
+
+/// What the next claim would be handed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// It comes back from a lapse: so it is for the worker that asked last (see DESIGN, ghosts).
+    pub lapsed_before: bool,
+}
+
+impl Queue {
+    /// The queue's duration clock, ms.
+    #[must_use]
+    pub const fn now(&self) -> u64 {
+        self.clock.now
+    }
+
+    /// The wall clock as last stamped, Unix ms.
+    #[must_use]
+    pub const fn wall(&self) -> u64 {
+        self.clock.wall
+    }
+
+    /// The last serial taken.
+    #[must_use]
+    pub const fn last_serial(&self) -> Serial {
+        self.clock.serial
+    }
+
+    /// An instant of the duration clock as Unix ms.
+    #[must_use]
+    pub fn to_wall(&self, instant: u64) -> u64 {
+        if instant == u64::MAX {
+            return u64::MAX;
+        }
+        self.clock.wall.saturating_add(instant).saturating_sub(self.clock.now)
+    }
+
+    /// A Unix ms as an instant of the duration clock, as things stand.
+    #[must_use]
+    pub fn wall_to_now(&self, wall: u64) -> u64 {
+        self.clock.now.saturating_add(wall).saturating_sub(self.clock.wall)
+    }
+
+    /// Settings.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Jobs in a state. O(1).
+    #[must_use]
+    pub fn count(&self, state: State) -> usize {
+        self.counts.get(state)
+    }
+
+    /// Jobs waiting: delayed and ready. O(1).
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.count(State::Delayed).saturating_add(self.count(State::Ready))
+    }
+
+    /// Transitions since the queue was made.
+    #[must_use]
+    pub const fn totals(&self) -> &super::Totals {
+        &self.totals
+    }
+
+    /// Until when nothing is handed out: `None`: not paused; `u64::MAX`: until resumed.
+    #[must_use]
+    pub fn paused_until(&self) -> Option<u64> {
+        self.paused_until.filter(|&until| until > self.clock.now)
+    }
+
+    /// The job with this id. O(1).
+    #[must_use]
+    pub fn find(&self, id: Id<'_>) -> Option<Slot> {
+        self.index.find(id)
+    }
+
+    /// The job in a slot that an op or a look-up gave, if it is still there.
+    #[must_use]
+    pub fn job(&self, slot: Slot) -> Option<JobView<'_>> {
+        self.jobs.get(slot).map(|job| JobView::new(self, job))
+    }
+
+    /// What a claim would be handed now, if anything.
+    #[must_use]
+    pub fn next(&self) -> Option<Next> {
+        if self.paused_until().is_some() {
+            return None;
+        }
+        let job = self.jobs.get(self.ready.first()?)?;
+        Some(Next { lapsed_before: job.crashes > 0 })
+    }
+
+    /// Since when the first job in line could run; the age of the queue is `now` less this.
+    #[must_use]
+    pub fn oldest_ready(&self) -> Option<u64> {
+        self.ready.oldest()
+    }
+
+    /// Workers by order of their registration.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
+        self.registry.iter()
+    }
+
+    /// How many workers are registered.
+    #[must_use]
+    pub fn worker_count(&self) -> usize {
+        self.registry.len()
+    }
+
+    /// One worker.
+    #[must_use]
+    pub fn worker(&self, name: &[u8]) -> Option<WorkerView<'_>> {
+        self.registry.view(name)
+    }
+
+    /// Approximate bytes on the heap. O(1).
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        size_of::<Self>()
+            .saturating_add(self.heap_bytes)
+            .saturating_add(self.jobs.bytes())
+            .saturating_add(self.index.bytes())
+            .saturating_add(self.registry.bytes())
+            .saturating_add(self.container_bytes())
+    }
+
+    /// Number of allocations to free, roughly: what freeing it costs.
+    #[must_use]
+    pub fn free_effort(&self) -> usize {
+        self.jobs.len().saturating_add(self.registry.len())
+    }
+
+    /// A page of the jobs in a state, behind `after`, optionally only those a worker holds. The
+    /// order is that of the state: ready: as they will be claimed; delayed: by due instant, first
+    /// those that follow the duration clock, then those that follow the wall clock; active: by the
+    /// lease's deadline (of one worker: by token); final: by expiry.
+    /// At most `count` jobs (and never more than the limit for pages).
+    #[must_use]
+    pub fn list(&self, state: State, worker: Option<&[u8]>, after: Option<Cursor>, count: usize) -> Page {
+        let count = count.min(limits::LIST_SCAN_MAX);
+        let mut page = Page::default();
+        let mut last = None;
+        let mut take = |cursor: Cursor, slot: Slot| {
+            if page.jobs.len() == count {
+                page.next = last;
+                return false;
+            }
+            page.jobs.push(slot);
+            last = Some(cursor);
+            true
+        };
+        match (state, worker) {
+            (State::Active, Some(worker)) => {
+                for (token, slot) in self.registry.held_by(worker, after.map(|cursor| cursor.serial)) {
+                    if !take(Cursor { rank: 0, at: 0, serial: token }, slot) {
+                        break;
+                    }
+                }
+            }
+            (_, Some(_)) => {}
+            (State::Ready, None) => {
+                for (rank, (at, serial), slot) in
+                    self.ready.iter_after(after.map(|c| (c.rank, (c.at, c.serial))))
+                {
+                    if !take(Cursor { rank, at, serial }, slot) {
+                        break;
+                    }
+                }
+            }
+            (state, None) => {
+                for (rank, timeline) in self.timelines_of(state) {
+                    let from = match after {
+                        Some(cursor) if cursor.rank > rank => continue,
+                        Some(cursor) if cursor.rank == rank => Some((cursor.at, cursor.serial)),
+                        _ => None,
+                    };
+                    for ((at, serial), slot) in timeline.iter_after(from) {
+                        if !take(Cursor { rank, at, serial }, slot) {
+                            return page;
+                        }
+                    }
+                }
+            }
+        }
+        page
+    }
+}
