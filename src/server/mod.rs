@@ -1,0 +1,4 @@
+//! The shell: all that touches Redis.
+
+pub mod call;
+pub mod reply;
