@@ -3,9 +3,13 @@
 pub mod args;
 pub mod docs;
 pub mod fields;
+pub mod glob;
 pub mod json;
+pub mod operators;
 pub mod produce;
+pub mod recovery;
 pub mod results;
+pub mod settings;
 pub mod views;
 pub mod workers;
 
@@ -20,6 +24,15 @@ impl<'a> args::Source<'a> for Args<'a> {
 
     fn get(&self, index: usize) -> Option<&'a [u8]> {
         Args::get(self, index)
+    }
+}
+
+impl From<args::Wrong> for Refusal {
+    fn from(wrong: args::Wrong) -> Self {
+        match wrong {
+            args::Wrong::Arity => Self::Arity,
+            wrong => Self::Syntax(wrong.to_string()),
+        }
     }
 }
 

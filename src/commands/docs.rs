@@ -1,0 +1,211 @@
+//! What a command says about itself, as data: `COMMAND DOCS`, redis-cli's hints, and `RQ.HELP`.
+//!
+//! Types and small constructors; the values stand next to the handlers.
+
+use std::fmt;
+
+/// What `COMMAND DOCS` tells of a command, beyond name, arity and keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Docs {
+    /// One line.
+    pub summary: &'static str,
+    /// Big O, and in what.
+    pub complexity: &'static str,
+    /// The version of this module that had it first.
+    pub since: &'static str,
+    /// What the command replies.
+    pub reply: &'static str,
+    /// Arguments behind the name.
+    pub args: &'static [Arg],
+}
+
+/// One argument, or a group of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Arg {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// The word that stands before it (of [`Kind::Token`]: the word that it is).
+    pub token: Option<&'static str>,
+    /// Whether it may be left out.
+    pub is_optional: bool,
+    /// Whether it may be repeated.
+    pub is_multiple: bool,
+}
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// The name of a key.
+    Key,
+    /// Any bytes.
+    Text,
+    /// A decimal number.
+    Integer,
+    /// A Unix time.
+    Instant,
+    /// A glob-style pattern.
+    Pattern,
+    /// A fixed word.
+    Token,
+    /// One of these.
+    OneOf(&'static [Arg]),
+    /// All of these, in this order.
+    Block(&'static [Arg]),
+}
+
+impl Arg {
+    const fn new(name: &'static str, kind: Kind) -> Self {
+        Self { name, kind, token: None, is_optional: false, is_multiple: false }
+    }
+
+    /// It may be left out.
+    #[must_use]
+    pub const fn optional(self) -> Self {
+        Self { is_optional: true, ..self }
+    }
+
+    /// It may be repeated.
+    #[must_use]
+    pub const fn multiple(self) -> Self {
+        Self { is_multiple: true, ..self }
+    }
+
+    /// The word `token` stands before it.
+    #[must_use]
+    pub const fn after(self, token: &'static str) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
+    /// The arguments in it.
+    #[must_use]
+    pub const fn parts(&self) -> &'static [Self] {
+        match self.kind {
+            Kind::OneOf(parts) | Kind::Block(parts) => parts,
+            _ => &[],
+        }
+    }
+}
+
+/// The queue.
+pub const QUEUE: Arg = Arg::new("queue", Kind::Key);
+/// A worker's name.
+pub const WORKER: Arg = text("worker");
+/// A job and the token of its delivery, once or more.
+pub const DELIVERIES: Arg = block("delivery", &[text("id"), text("token")]).multiple();
+/// `JSON`.
+pub const JSON: Arg = token("JSON").optional();
+/// `COUNT n`.
+pub const COUNT: Arg = option("COUNT", integer("n"));
+/// `DELAY ms | AT unix-ms`.
+pub const WHEN: Arg =
+    one_of("when", &[integer("ms").after("DELAY"), instant("unix-ms").after("AT")]).optional();
+
+/// Any bytes.
+#[must_use]
+pub const fn text(name: &'static str) -> Arg {
+    Arg::new(name, Kind::Text)
+}
+
+/// A decimal number.
+#[must_use]
+pub const fn integer(name: &'static str) -> Arg {
+    Arg::new(name, Kind::Integer)
+}
+
+/// A Unix time.
+#[must_use]
+pub const fn instant(name: &'static str) -> Arg {
+    Arg::new(name, Kind::Instant)
+}
+
+/// A glob-style pattern.
+#[must_use]
+pub const fn pattern(name: &'static str) -> Arg {
+    Arg::new(name, Kind::Pattern)
+}
+
+/// A fixed word.
+#[must_use]
+pub const fn token(word: &'static str) -> Arg {
+    Arg::new(word, Kind::Token).after(word)
+}
+
+/// A fixed word and what follows it; may be left out.
+#[must_use]
+pub const fn option(word: &'static str, value: Arg) -> Arg {
+    value.after(word).optional()
+}
+
+/// One of these.
+#[must_use]
+pub const fn one_of(name: &'static str, parts: &'static [Arg]) -> Arg {
+    Arg::new(name, Kind::OneOf(parts))
+}
+
+/// All of these, in this order.
+#[must_use]
+pub const fn block(name: &'static str, parts: &'static [Arg]) -> Arg {
+    Arg::new(name, Kind::Block(parts))
+}
+
+/// Shows an argument as syntax: `[DELAY ms | AT unix-ms]`.
+impl fmt::Display for Arg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_optional {
+            f.write_str("[")?;
+        }
+        self.write_once(f)?;
+        if self.is_multiple {
+            f.write_str(" [")?;
+            self.write_once(f)?;
+            f.write_str(" ...]")?;
+        }
+        if self.is_optional {
+            f.write_str("]")?;
+        }
+        Ok(())
+    }
+}
+
+impl Arg {
+    fn write_once(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(token) = self.token {
+            f.write_str(token)?;
+            if !matches!(self.kind, Kind::Token) {
+                f.write_str(" ")?;
+            }
+        }
+        let separator = match self.kind {
+            Kind::Token => return Ok(()),
+            Kind::OneOf(_) => " | ",
+            Kind::Block(_) => " ",
+            _ => return f.write_str(self.name),
+        };
+        for (index, part) in self.parts().iter().enumerate() {
+            if index > 0 {
+                f.write_str(separator)?;
+            }
+            write!(f, "{part}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syntax_is_shown() {
+        const BACKOFF: Arg =
+            option("BACKOFF", block("backoff", &[integer("base-ms"), integer("max-ms").optional()]));
+        assert_eq!(QUEUE.to_string(), "queue");
+        assert_eq!(WHEN.to_string(), "[DELAY ms | AT unix-ms]");
+        assert_eq!(JSON.to_string(), "[JSON]");
+        assert_eq!(COUNT.to_string(), "[COUNT n]");
+        assert_eq!(BACKOFF.to_string(), "[BACKOFF base-ms [max-ms]]");
+        assert_eq!(DELIVERIES.to_string(), "id token [id token ...]");
+    }
+}

@@ -1,0 +1,247 @@
+//! Operators: `RQ.STATS`, `RQ.JOB`, `RQ.LIST`, `RQ.QUEUES`, `RQ.PAUSE`, `RQ.RESUME`, `RQ.REDRIVE`, `RQ.PURGE`.
+
+use super::args::{self, Options, Quoted, Range, Source, Wrong};
+use super::fields::int;
+use super::glob;
+use super::produce::{ids, nulls};
+use super::views;
+use crate::queue::limits::COUNT_DEFAULT;
+use crate::queue::{Cursor, Error, Id, Op, Outcome, Serial, State};
+use crate::server::call::{Call, Missing};
+use crate::server::reply::{Out, Refusal};
+
+/// `RQ.STATS queue [JSON]`
+pub fn stats(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let json = wants_json(call.args(), 2)?;
+    let waiting = call.waiting().len();
+    call.read(|seen, out| match seen {
+        None => Err(Refusal::NoQueue),
+        Some(seen) => {
+            views::stats(seen, waiting).reply(json, out);
+            Ok(())
+        }
+    })?
+}
+
+/// `RQ.JOB queue id [JSON]`
+pub fn job(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let args = call.args();
+    let id = Id::parse(args.get(2).ok_or(Wrong::Arity)?);
+    let json = wants_json(args, 3)?;
+    call.read(|seen, out| {
+        let found = seen.and_then(|seen| Some((seen, seen.queue.job(seen.queue.find(id)?)?)));
+        match found {
+            None => out.null(),
+            Some((seen, job)) => views::job(seen, job).reply(json, out),
+        }
+    })
+}
+
+/// `RQ.LIST queue state [WORKER w] [CURSOR c] [COUNT n]`
+pub fn list(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let request = parse_list(call.args())?;
+    call.read(|seen, out| {
+        out.array(2);
+        let Some(seen) = seen else {
+            out.bulk(b"0");
+            out.array(0);
+            return;
+        };
+        let page = seen.queue.list(request.state, request.worker, request.after, request.count);
+        match page.next {
+            None => out.bulk(b"0"),
+            Some(cursor) => out.bulk(show_cursor(cursor).as_bytes()),
+        }
+        out.array(page.jobs.len());
+        for slot in page.jobs {
+            match seen.queue.job(slot) {
+                Some(job) => views::listed(seen, job).write(out),
+                None => out.null(),
+            }
+        }
+    })
+}
+
+const LIST: &[&str] = &["WORKER", "CURSOR", "COUNT"];
+/// As `State::ALL`.
+const STATES: &[&str] = &["delayed", "ready", "active", "done", "dead", "cancelled"];
+/// Jobs in a page unless the call says how many.
+const LIST_COUNT_DEFAULT: usize = 100;
+
+#[derive(Debug, PartialEq, Eq)]
+struct Listing<'a> {
+    state: State,
+    worker: Option<&'a [u8]>,
+    after: Option<Cursor>,
+    count: usize,
+}
+
+fn parse_list<'a, S: Source<'a>>(args: S) -> Result<Listing<'a>, Wrong> {
+    let state = state(args.get(2).ok_or(Wrong::Arity)?)?;
+    let mut listing = Listing { state, worker: None, after: None, count: LIST_COUNT_DEFAULT };
+    let mut options = Options::new(args, 3, LIST);
+    while let Some(option) = options.next()? {
+        match option {
+            "WORKER" => listing.worker = Some(options.name()?),
+            "CURSOR" => listing.after = parse_cursor(options.value()?)?,
+            "COUNT" => listing.count = options.count()?,
+            _ => return Err(options.unhandled()),
+        }
+    }
+    if listing.worker.is_some() && state != State::Active {
+        return Err(Wrong::Needs("WORKER", "the state active"));
+    }
+    Ok(listing)
+}
+
+fn state(text: &[u8]) -> Result<State, Wrong> {
+    let index = args::word("state", text, STATES)?;
+    State::ALL.get(index).copied().ok_or(Wrong::Arity)
+}
+
+fn show_cursor(cursor: Cursor) -> String {
+    format!("{}.{}.{}", cursor.rank, cursor.at, cursor.serial.0)
+}
+
+/// `None`: from the start.
+fn parse_cursor(text: &[u8]) -> Result<Option<Cursor>, Wrong> {
+    if text == b"0" {
+        return Ok(None);
+    }
+    let malformed = || Wrong::Cursor(Quoted::new(text));
+    let mut parts = text.split(|&byte| byte == b'.').map(args::digits);
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(Some(rank)), Some(Some(at)), Some(Some(serial)), None) => {
+            let rank = u8::try_from(rank).map_err(|_| malformed())?;
+            Ok(Some(Cursor { rank, at, serial: Serial(serial) }))
+        }
+        _ => Err(malformed()),
+    }
+}
+
+/// `RQ.QUEUES [CURSOR c] [COUNT n] [MATCH pattern]`
+pub fn queues(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let (mut cursor, mut count, mut pattern) = (0, LIST_COUNT_DEFAULT, None);
+    let mut options = Options::new(call.args(), 1, QUEUES);
+    while let Some(option) = options.next()? {
+        match option {
+            "CURSOR" => {
+                let text = options.value()?;
+                cursor = args::digits(text).ok_or_else(|| Wrong::Cursor(Quoted::new(text)))?;
+            }
+            "COUNT" => count = options.count()?,
+            "MATCH" => pattern = Some(options.name()?),
+            _ => return Err(options.unhandled().into()),
+        }
+    }
+    let (next, names) =
+        call.queues(cursor, count, &|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)));
+    let out = call.out();
+    out.array(2);
+    out.bulk(next.to_string().as_bytes());
+    out.array(names.len());
+    for name in &names {
+        out.bulk(name);
+    }
+    Ok(())
+}
+
+const QUEUES: &[&str] = &["CURSOR", "COUNT", "MATCH"];
+
+/// `RQ.PAUSE queue [FOR ms]`
+pub fn pause(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let mut length = None;
+    let mut options = Options::new(call.args(), 2, PAUSE);
+    while let Some(option) = options.next()? {
+        match option {
+            "FOR" => length = Some(options.number(Range::SPAN)?),
+            _ => return Err(options.unhandled().into()),
+        }
+    }
+    call.write(&Op::Pause { length }, Missing::Create, |_, out| out.word("OK"))
+}
+
+const PAUSE: &[&str] = &["FOR"];
+
+/// `RQ.RESUME queue`
+pub fn resume(call: &mut Call<'_>) -> Result<(), Refusal> {
+    if call.args().len() != 2 {
+        return Err(Wrong::Arity.into());
+    }
+    call.write(&Op::Resume, Missing::Nothing, |_, out| out.word("OK"))
+}
+
+/// `RQ.REDRIVE queue id [id ...]`, `RQ.REDRIVE queue ALL [COUNT n]`
+pub fn redrive(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let args = call.args();
+    if args.get(2).is_some_and(|word| word.eq_ignore_ascii_case(b"ALL")) {
+        let count = count(args, 3)?;
+        return call.write(&Op::RedriveAll { count }, Missing::Nothing, |applied, out| {
+            reply_bulk(applied.map(|applied| applied.outcome), out);
+        });
+    }
+    let ids = ids(args, 2)?;
+    let asked = ids.len();
+    call.write(&Op::Redrive { ids }, Missing::Nothing, |applied, out| {
+        out.array(asked);
+        match applied.map(|applied| applied.outcome) {
+            Some(Outcome::Redriven(states)) => {
+                for state in states {
+                    match state {
+                        Some(state) => out.word(state.name()),
+                        None => out.null(),
+                    }
+                }
+            }
+            _ => nulls(asked, out),
+        }
+    })
+}
+
+/// `RQ.PURGE queue state [COUNT n]`
+pub fn purge(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let args = call.args();
+    let state = state(args.get(2).ok_or(Wrong::Arity)?)?;
+    let count = count(args, 3)?;
+    // The queue would say so too, if there is one.
+    if state == State::Active {
+        return Err(Refusal::Core(Error::BadState(state)));
+    }
+    call.write(&Op::Purge { state, count }, Missing::Nothing, |applied, out| {
+        reply_bulk(applied.map(|applied| applied.outcome), out);
+    })
+}
+
+const BULK: &[&str] = &["COUNT"];
+
+/// `[COUNT n]`, and nothing else.
+fn count<'a, S: Source<'a>>(args: S, from: usize) -> Result<usize, Wrong> {
+    let mut count = COUNT_DEFAULT;
+    let mut options = Options::new(args, from, BULK);
+    while options.next()?.is_some() {
+        count = options.count()?;
+    }
+    Ok(count)
+}
+
+fn reply_bulk(outcome: Option<&Outcome>, out: &mut dyn Out) {
+    let (taken, remaining) = match outcome {
+        Some(Outcome::Bulk { taken, remaining }) => (*taken, *remaining),
+        _ => (0, 0),
+    };
+    out.array(2);
+    out.integer(int(taken));
+    out.integer(int(remaining));
+}
+
+const AS: &[&str] = &["JSON"];
+
+/// `[JSON]`, and nothing else.
+pub(super) fn wants_json<'a, S: Source<'a>>(args: S, from: usize) -> Result<bool, Wrong> {
+    let mut json = false;
+    let mut options = Options::new(args, from, AS);
+    while options.next()?.is_some() {
+        json = true;
+    }
+    Ok(json)
+}
