@@ -1,0 +1,322 @@
+//! The queue and its model side by side, and all that must hold after every op.
+
+use super::model::{Model, Note, Phase};
+use crate::persist;
+use crate::queue::{
+    Effects, Ended, Error, Observer, Op, Outcome, Queue, SHOWN_BYTES_MAX, Settings, Slot, Stamp, State,
+};
+
+/// The persisted form of a queue, chunk by chunk.
+pub type Chunks = Vec<Vec<u8>>;
+
+/// Fails the check with a text that shows both sides.
+macro_rules! same {
+    ($got:expr, $want:expr, $($what:tt)*) => {{
+        let (got, want) = (&$got, &$want);
+        if got != want {
+            return Err(format!("{}:\n  queue {got:?}\n  model {want:?}", format_args!($($what)*)));
+        }
+    }};
+}
+
+pub fn save(queue: &Queue) -> Chunks {
+    let mut chunks = Chunks::new();
+    persist::save(queue, &mut |chunk: &[u8]| chunks.push(chunk.to_vec()));
+    chunks
+}
+
+pub fn load(chunks: &Chunks) -> Result<Queue, String> {
+    let mut loader = persist::Loader::default();
+    for chunk in chunks {
+        loader.push(chunk).map_err(|error| format!("{error:?}"))?;
+    }
+    loader.finish().map_err(|error| format!("{error:?}"))
+}
+
+/// Applies an op to a replica as it gets there: what has a form for it comes as bytes, the rest as the
+/// user's own command.
+pub fn apply_shipped(replica: &mut Queue, op: &Op<'_>, fx: &mut Effects<'_>) -> Result<(), String> {
+    fx.clear();
+    let result = match persist::encode_op(op) {
+        Some(bytes) => match persist::decode(&bytes) {
+            Ok(persist::Message::Op(decoded)) => {
+                if decoded != *op {
+                    return Err(format!("{op:?} was shipped as {decoded:?}"));
+                }
+                replica.apply(&decoded, fx)
+            }
+            other => return Err(format!("{op:?} was shipped as {:?}", other.map(|_| "something else"))),
+        },
+        None => replica.apply(op, fx),
+    };
+    match result {
+        Ok(_) => replica.audit().map_err(|error| format!("audit of the replica: {error}")),
+        Err(error) => Err(format!("the replica refused {op:?}: {error:?}")),
+    }
+}
+
+/// What came of an op, the same for queue and model.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub result: Result<Outcome, Error>,
+    /// Whether anything changed that is persisted.
+    pub changed: bool,
+    /// Whether a replica needs the clock first.
+    pub moved_clock: bool,
+    /// What a claim handed out.
+    pub claimed: Vec<Slot>,
+    /// What ended.
+    pub notes: Vec<Note>,
+}
+
+/// An op as people can read it: bytes as text, and none of them 512 times.
+pub fn show(op: &Op<'_>) -> String {
+    let (mut shown, text) = (String::new(), format!("{op:?}"));
+    let mut rest = text.as_str();
+    while let Some(open) = rest.find('[') {
+        let (before, list) = rest.split_at(open);
+        shown.push_str(before);
+        let inside = &list[1..list.find(']').unwrap_or(list.len())];
+        let bytes: Option<Vec<u8>> = inside.split(", ").map(|number| number.parse().ok()).collect();
+        match bytes {
+            Some(bytes) => {
+                let more = if bytes.len() > 20 { format!("...{} bytes", bytes.len()) } else { String::new() };
+                shown.push_str(&format!("\"{}\"{more}", bytes[..bytes.len().min(20)].escape_ascii()));
+                rest = &list[inside.len() + 2..];
+            }
+            None => {
+                shown.push('[');
+                rest = &list[1..];
+            }
+        }
+    }
+    shown.push_str(rest);
+    shown
+}
+
+#[derive(Default)]
+struct Recorder(Vec<Note>);
+
+impl Observer for Recorder {
+    fn ended(&mut self, ended: &Ended<'_>) {
+        let mut buffer = [0; SHOWN_BYTES_MAX];
+        self.0.push(Note {
+            id: ended.id.write(&mut buffer).to_vec(),
+            state: ended.state,
+            value: ended.value.map(<[u8]>::to_vec),
+            ttl: ended.ttl,
+        });
+    }
+}
+
+#[derive(Clone)]
+pub struct Twin {
+    pub queue: Queue,
+    pub model: Model,
+    /// The saved form of the queue as it stands.
+    pub bytes: Chunks,
+}
+
+impl Twin {
+    pub fn new(settings: Settings, stamp: Stamp) -> Self {
+        let queue = Queue::new(settings, stamp);
+        let bytes = save(&queue);
+        Self { queue, model: Model::new(settings, stamp), bytes }
+    }
+
+    /// Applies an op to both. `Err` says where they differ, or which promise is broken.
+    pub fn apply(&mut self, op: &Op<'_>) -> Result<Answer, String> {
+        self.run(None, op)
+    }
+
+    /// The same at the clock of a stamp, as commands do it.
+    pub fn apply_at(&mut self, stamp: Stamp, op: &Op<'_>) -> Result<Answer, String> {
+        self.run(Some(stamp), op)
+    }
+
+    fn run(&mut self, stamp: Option<Stamp>, op: &Op<'_>) -> Result<Answer, String> {
+        let mut recorder = Recorder::default();
+        let mut fx = Effects { observer: Some(&mut recorder), ..Effects::default() };
+        let got = match stamp {
+            Some(stamp) => self.queue.apply_at(stamp, op, &mut fx),
+            None => self.queue.apply(op, &mut fx).map(|outcome| (outcome, false)),
+        };
+        let (changed, claimed) = (fx.changed, fx.claimed);
+
+        let before = self.model.clock();
+        if let Some(stamp) = stamp {
+            self.model.apply(&Op::Clock(stamp)).map_err(|error| format!("a clock is never refused, but: {error:?}"))?;
+        }
+        let ticked = self.model.clone();
+        let want = self.model.apply(op);
+        let mut should_change = !self.model.is_same_as(&ticked);
+        if want.is_err() && should_change {
+            return Err("the model changed in spite of its error".into());
+        }
+        if changed && !should_change {
+            if std::env::var("RQ_IDLE").is_ok() { println!("idle {}", show(op)); }
+            should_change = true;
+        }
+        let should_move = stamp.is_some() && should_change && ticked.clock() != before;
+        if stamp.is_some() && !should_change {
+            self.model.set_clock(before);
+        }
+
+        let moved_clock = matches!(got, Ok((_, true)));
+        let got = got.map(|(outcome, _)| outcome);
+        same!(got, want, "outcome");
+        if got.is_err() && changed {
+            return Err("changed in spite of its error".into());
+        }
+        same!(moved_clock, should_move, "clock moved");
+        same!(changed, should_change, "changed");
+        let arrivals: Vec<Option<u64>> =
+            claimed.iter().map(|&slot| self.queue.job(slot).map(|job| job.arrival().0)).collect();
+        same!(arrivals, self.model.claimed.iter().copied().map(Some).collect::<Vec<_>>(), "handed out");
+        same!(recorder.0, self.model.notes, "observer was told");
+
+        let bytes = save(&self.queue);
+        if bytes != self.bytes && !changed {
+            return Err(format!("said changed: {changed}, but the saved bytes say otherwise"));
+        }
+        self.bytes = bytes;
+        self.check()?;
+        Ok(Answer { result: got, changed, moved_clock, claimed, notes: recorder.0 })
+    }
+
+    /// Saves the queue, loads it again, and goes on with what was loaded.
+    pub fn reload(&mut self) -> Result<(), String> {
+        self.queue = load(&self.bytes).map_err(|error| format!("own bytes do not load: {error}"))?;
+        if save(&self.queue) != self.bytes {
+            return Err("other bytes when saved, loaded and saved again".into());
+        }
+        self.check()
+    }
+
+    /// Listings page by page: each job once, in order, whatever the size of the page.
+    pub fn check_pages(&self, size: usize) -> Result<(), String> {
+        let page_through = |state: State, worker: Option<&[u8]>| {
+            let (mut after, mut slots) = (None, Vec::new());
+            loop {
+                let page = self.queue.list(state, worker, after, size);
+                if page.jobs.len() > size || (page.jobs.is_empty() && page.next.is_some()) {
+                    return Err(format!("a page of {} for {size} with next {:?}", page.jobs.len(), page.next));
+                }
+                slots.extend(page.jobs);
+                match page.next {
+                    Some(next) => after = Some(next),
+                    None => return Ok(slots),
+                }
+            }
+        };
+        for state in State::ALL {
+            let whole = self.queue.list(state, None, None, usize::MAX).jobs;
+            same!(page_through(state, None)?, whole, "pages of {state:?}");
+        }
+        for worker in &self.model.workers {
+            let whole = self.queue.list(State::Active, Some(&worker.name), None, usize::MAX).jobs;
+            same!(page_through(State::Active, Some(&worker.name))?, whole, "pages of a worker");
+        }
+        Ok(())
+    }
+
+    /// Every fact that can be seen of the queue is what the model says, and the audit agrees.
+    pub fn check(&self) -> Result<(), String> {
+        let (queue, model) = (&self.queue, &self.model);
+        queue.audit().map_err(|error| format!("audit: {error}"))?;
+        same!(queue.now(), model.now, "now");
+        same!(queue.wall(), model.wall, "wall");
+        same!(queue.last_serial().0, model.serial, "last serial");
+        same!(*queue.settings(), model.settings, "settings");
+        same!(*queue.totals(), model.totals, "totals");
+        same!(queue.paused_until(), model.paused_until.filter(|&until| until > model.now), "paused until");
+        // What is overdue may be told as any instant that has passed.
+        let wakeup = |at: Option<u64>| at.map(|at| at.max(model.now));
+        same!(wakeup(queue.next_wakeup()), wakeup(model.next_wakeup()), "next wakeup");
+
+        let mut held = 0;
+        for state in State::ALL {
+            let order = model.list(state);
+            same!(queue.count(state), order.len(), "count of {state:?}");
+            held += order.len();
+            let page = queue.list(state, None, None, usize::MAX);
+            same!(page.next, None, "one page of {state:?}");
+            let listed: Vec<_> = page.jobs.iter().map(|&slot| queue.job(slot).map(|job| job.arrival().0)).collect();
+            let arrivals: Vec<_> = order.iter().map(|&at| Some(model.jobs[at].arrival)).collect();
+            same!(listed, arrivals, "order of {state:?}");
+            for (&slot, &at) in page.jobs.iter().zip(&order) {
+                self.check_job(slot, at)?;
+            }
+        }
+        same!(queue.waiting(), model.waiting(), "waiting");
+        let totals = queue.totals();
+        same!(totals.enqueued, held as u64 + totals.removed, "I9: all that arrived is somewhere or was removed");
+
+        let ready = model.list(State::Ready);
+        same!(queue.oldest_ready(), ready.iter().map(|&at| model.jobs[at].since).min(), "oldest ready");
+        let next = ready.first().filter(|_| !model.is_paused()).map(|&at| model.jobs[at].crashes > 0);
+        same!(queue.next().map(|next| next.lapsed_before), next, "next, and whether it lapsed before");
+
+        same!(queue.worker_count(), model.workers.len(), "workers");
+        for (seen, worker) in queue.workers().zip(&model.workers) {
+            let held = model.held_by(&worker.name);
+            same!(seen.name, worker.name.as_slice(), "worker");
+            same!(seen.first_seen, worker.first_seen, "first seen");
+            same!(seen.active, held.len(), "held by {:?}", worker.name);
+            same!((seen.done, seen.failed, seen.crashed), (worker.done, worker.failed, worker.crashed), "done, failed, crashed");
+            same!(queue.worker(&worker.name), Some(seen), "the same worker by name");
+            let page = queue.list(State::Active, Some(&worker.name), None, usize::MAX);
+            let listed: Vec<_> = page.jobs.iter().map(|&slot| queue.job(slot).map(|job| job.arrival().0)).collect();
+            let arrivals: Vec<_> = held.iter().map(|&at| Some(model.jobs[at].arrival)).collect();
+            same!(listed, arrivals, "order of those held by {:?}", worker.name);
+        }
+        Ok(())
+    }
+
+    fn check_job(&self, slot: Slot, at: usize) -> Result<(), String> {
+        let (queue, model, job) = (&self.queue, &self.model, &self.model.jobs[at]);
+        let view = queue.job(slot).ok_or("a listed job is not there")?;
+        let id = job.id();
+        same!(view.id(), id, "id");
+        same!(queue.find(id), Some(slot), "look-up of {id:?}");
+        same!(view.arrival().0, job.arrival, "arrival of {id:?}");
+        same!(view.state(), job.state(), "state of {id:?}");
+        same!(view.payload(), job.payload.as_slice(), "payload of {id:?}");
+        same!(view.priority(), job.priority, "priority of {id:?}");
+        same!(view.options(), job.options, "options of {id:?}");
+        same!(view.token().0, job.token, "token of {id:?}");
+        same!(view.deliveries(), job.deliveries, "deliveries of {id:?}");
+        same!(view.attempts(), job.attempts, "attempts of {id:?}");
+        same!(view.crashes(), job.crashes, "crashes of {id:?}");
+        same!(view.attempts_allowed(), model.attempts_allowed(job), "attempts allowed of {id:?}");
+        same!(view.crashes_allowed(), model.crashes_allowed(job), "crashes allowed of {id:?}");
+        same!(view.enqueued(), job.enqueued, "enqueued of {id:?}");
+        same!(view.due(), model.due(job), "due of {id:?}");
+        same!(view.deadline(), job.deadline(), "deadline of {id:?}");
+        same!(view.is_cancelling(), job.is_cancelling(), "cancelling of {id:?}");
+        same!(view.value(), job.value(), "value of {id:?}");
+        same!(view.error(), job.error.as_deref(), "error of {id:?}");
+        same!(view.reason(), job.reason, "reason of {id:?}");
+        let (mut since, mut lease_until, mut claimed, mut ended, mut ttl, mut worker) = (None, None, None, None, None, None);
+        match &job.phase {
+            Phase::Delayed { keeps_place: false, .. } => {}
+            Phase::Delayed { .. } | Phase::Ready => since = Some(job.since),
+            Phase::Active { worker: name, until, claimed: from, .. } => {
+                (since, lease_until, claimed) = (Some(job.since), Some(*until), Some(*from));
+                worker = Some(name.as_slice());
+            }
+            Phase::Final { ended: from, until, .. } => {
+                ended = Some(*from);
+                ttl = until.map(|until| until.saturating_sub(model.now));
+                worker = job.last_worker.as_deref();
+            }
+        }
+        same!(view.since(), since, "since of {id:?}");
+        same!(view.lease_until(), lease_until, "lease of {id:?}");
+        same!(view.claimed(), claimed, "claimed of {id:?}");
+        same!(view.ended(), ended, "ended of {id:?}");
+        same!(view.ttl(), ttl, "ttl of {id:?}");
+        same!(view.worker(), worker, "worker of {id:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of the whole queue, from many and fast to few and slow.
+//!
+//! Each of them drives a [`harness::Twin`]: the queue and a second, obvious one side by side,
+//! compared after every op. `scenarios` are stories for people, `worlds` tries all short
+//! histories of a small world, `simulation` tries random long ones, `formats` is about bytes.
+
+mod formats;
+mod harness;
+mod model;
+mod random;
+mod scenarios;
+mod simulation;
+mod worlds;
