@@ -7,9 +7,7 @@
 
 use std::fmt;
 
-use crate::queue::limits::{
-    BUDGET_MAX, COUNT_MAX, DURATION_MS_MAX, INSTANT_MS_MAX, KEEP_MAX, NAME_BYTES_MAX,
-};
+use crate::queue::limits::{BUDGET_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX};
 use crate::queue::{Backoff, Id, Serial, Settings};
 
 /// The arguments of one call; number 0 is the name of the command.
@@ -59,8 +57,8 @@ impl Range {
     pub const DURATION: Self = Self::new(0, DURATION_MS_MAX, "ms");
     /// A duration that must not be empty.
     pub const SPAN: Self = Self::new(1, DURATION_MS_MAX, "ms");
-    /// An instant.
-    pub const INSTANT: Self = Self::new(0, INSTANT_MS_MAX, "Unix ms");
+    /// An instant. As far as a duration may reach, which is exact in every language.
+    pub const INSTANT: Self = Self::new(0, DURATION_MS_MAX, "Unix ms");
     /// How many jobs a call is about.
     pub const COUNT: Self = Self::new(1, COUNT_MAX as u64, "");
     /// Failures allowed.
@@ -153,6 +151,8 @@ pub enum Wrong {
         /// There.
         there: usize,
     },
+    /// A list of names that must not be empty.
+    Nobody(&'static str),
     /// Not a cursor that a listing replied.
     Cursor(Quoted),
     /// An id without a token.
@@ -216,6 +216,7 @@ impl fmt::Display for Wrong {
             }
             Self::Exclusive(one, other) => write!(f, "{one} and {other} exclude each other"),
             Self::Needs(one, other) => write!(f, "{one} can only be given together with {other}"),
+            Self::NoneOf([word]) => write!(f, "{word} is missing"),
             Self::NoneOf(words) => write!(f, "nothing to do; give one of {}", words.join(", ")),
             Self::Word { of, known, given } => {
                 write!(f, "{of} must be one of {}, not {given}", known.join(", "))
@@ -223,6 +224,7 @@ impl fmt::Display for Wrong {
             Self::Listed { of, announced, there } => {
                 write!(f, "{of} announces {announced}, but {there} follow")
             }
+            Self::Nobody(of) => write!(f, "{of} must name one at least"),
             Self::Cursor(given) => {
                 write!(f, "CURSOR must be 0 or what the call before replied, not {given}")
             }
@@ -616,8 +618,8 @@ mod tests {
                 "ATTEMPTS must be an integer from 1 to 1000000000 or none, not '4294967297'",
             ),
             (
-                &["AT", "9007199254740993"],
-                "AT must be an integer from 0 to 9007199254740992 (Unix ms), not '9007199254740993'",
+                &["AT", "9007199254740992"],
+                "AT must be an integer from 0 to 9007199254740991 (Unix ms), not '9007199254740992'",
             ),
         ];
         for (args, text) in cases {

@@ -96,6 +96,18 @@ pub const WORKER: Arg = text("worker");
 pub const DELIVERIES: Arg = block("delivery", &[text("id"), text("token")]).multiple();
 /// `JSON`.
 pub const JSON: Arg = token("JSON").optional();
+/// `BACKOFF base-ms [max-ms]`.
+pub const BACKOFF: Arg =
+    option("BACKOFF", block("backoff", &[integer("base-ms"), integer("max-ms").optional()]));
+/// `LEASE ms`.
+pub const LEASE: Arg = option("LEASE", integer("ms"));
+/// `TTL ms`.
+pub const TTL: Arg = option("TTL", integer("ms"));
+/// A state of jobs.
+pub const STATE: Arg = one_of(
+    "state",
+    &[token("delayed"), token("ready"), token("active"), token("done"), token("dead"), token("cancelled")],
+);
 /// `COUNT n`.
 pub const COUNT: Arg = option("COUNT", integer("n"));
 /// `DELAY ms | AT unix-ms`.
@@ -193,14 +205,28 @@ impl Arg {
     }
 }
 
+/// The words in some arguments: for the tests, which hold them against what the parsers know.
+#[cfg(test)]
+pub fn words(args: &[Arg]) -> Vec<&'static str> {
+    args.iter().flat_map(|arg| arg.token.into_iter().chain(words(arg.parts()))).collect()
+}
+
+/// Fails unless the command's arguments have exactly these words.
+#[cfg(test)]
+pub fn check_words(rows: &[super::Row], name: &std::ffi::CStr, known: &[&str]) {
+    let row = rows.iter().find(|row| row.name == name).unwrap();
+    let (mut shown, mut known) = (words(row.docs.args), known.to_vec());
+    shown.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(shown, known, "{name:?}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn syntax_is_shown() {
-        const BACKOFF: Arg =
-            option("BACKOFF", block("backoff", &[integer("base-ms"), integer("max-ms").optional()]));
         assert_eq!(QUEUE.to_string(), "queue");
         assert_eq!(WHEN.to_string(), "[DELAY ms | AT unix-ms]");
         assert_eq!(JSON.to_string(), "[JSON]");

@@ -39,6 +39,12 @@ impl<'a> Fields<'a> {
         self.0.push((name, value.into()));
     }
 
+    /// The names, in order.
+    #[cfg(test)]
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|(name, _)| *name)
+    }
+
     /// Replies them as a map, or as one JSON text.
     pub fn reply(&self, as_json: bool, out: &mut dyn Out) {
         if as_json {

@@ -4,6 +4,7 @@ pub mod args;
 pub mod docs;
 pub mod fields;
 pub mod glob;
+pub mod help;
 pub mod json;
 pub mod operators;
 pub mod produce;
@@ -16,6 +17,17 @@ pub mod workers;
 use crate::server::call::{Args, Call};
 use crate::server::reply::Refusal;
 use std::ffi::CStr;
+
+/// All commands, by family.
+pub const TABLE: &[&[Row]] = &[
+    produce::ROWS,
+    workers::ROWS,
+    results::ROWS,
+    recovery::ROWS,
+    operators::ROWS,
+    settings::ROWS,
+    help::ROWS,
+];
 
 impl<'a> args::Source<'a> for Args<'a> {
     fn len(&self) -> usize {

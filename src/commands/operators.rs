@@ -1,14 +1,164 @@
 //! Operators: `RQ.STATS`, `RQ.JOB`, `RQ.LIST`, `RQ.QUEUES`, `RQ.PAUSE`, `RQ.RESUME`, `RQ.REDRIVE`, `RQ.PURGE`.
 
 use super::args::{self, Options, Quoted, Range, Source, Wrong};
+use super::docs::{self, Docs};
 use super::fields::int;
 use super::glob;
 use super::produce::{ids, nulls};
 use super::views;
+use super::{Access, Keys, Row, entry};
 use crate::queue::limits::COUNT_DEFAULT;
 use crate::queue::{Cursor, Error, Id, Op, Outcome, Serial, State};
 use crate::server::call::{Call, Missing};
 use crate::server::reply::{Out, Refusal};
+
+/// The commands of this file.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: c"RQ.STATS",
+        entry: entry!(stats, c"rq.stats"),
+        flags: c"readonly fast",
+        arity: -2,
+        keys: Keys::One,
+        access: Access::Read,
+        categories: c"read fast",
+        docs: &Docs {
+            summary: "Tells the jobs of a queue per state, its totals, and how long the first in line has waited.",
+            complexity: "O(P) with P the priorities in use",
+            since: "0.1.0",
+            reply: "map, or with JSON one JSON text",
+            args: &[docs::QUEUE, docs::JSON],
+        },
+    },
+    Row {
+        name: c"RQ.JOB",
+        entry: entry!(job, c"rq.job"),
+        flags: c"readonly fast",
+        arity: -3,
+        keys: Keys::One,
+        access: Access::Read,
+        categories: c"read fast",
+        docs: &Docs {
+            summary: "Tells everything about one job.",
+            complexity: "O(1)",
+            since: "0.1.0",
+            reply: "map, or with JSON one JSON text; nil for an unknown job",
+            args: &[docs::QUEUE, docs::text("id"), docs::JSON],
+        },
+    },
+    Row {
+        name: c"RQ.LIST",
+        entry: entry!(list, c"rq.list"),
+        flags: c"readonly",
+        arity: -3,
+        keys: Keys::One,
+        access: Access::Read,
+        categories: c"read",
+        docs: &Docs {
+            summary: "Lists the jobs in a state, page by page.",
+            complexity: "O(M + log N) with M the jobs in the page and N those in the state",
+            since: "0.1.0",
+            reply: "[next cursor, array of maps]; the cursor is 0 on the last page",
+            args: &[
+                docs::QUEUE,
+                docs::STATE,
+                docs::option("WORKER", docs::text("worker")),
+                docs::option("CURSOR", docs::text("cursor")),
+                docs::COUNT,
+            ],
+        },
+    },
+    Row {
+        name: c"RQ.QUEUES",
+        entry: entry!(queues, c"rq.queues"),
+        flags: c"readonly",
+        arity: -1,
+        keys: Keys::None,
+        access: Access::Read,
+        categories: c"read",
+        docs: &Docs {
+            summary: "Lists the queues of the selected database, page by page.",
+            complexity: "O(M) with M the names looked at",
+            since: "0.1.0",
+            reply: "[next cursor, array of names]; the cursor is 0 on the last page",
+            args: &[
+                docs::option("CURSOR", docs::integer("cursor")),
+                docs::COUNT,
+                docs::option("MATCH", docs::pattern("pattern")),
+            ],
+        },
+    },
+    Row {
+        name: c"RQ.PAUSE",
+        entry: entry!(pause, c"rq.pause"),
+        flags: c"write fast",
+        arity: -2,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write fast",
+        docs: &Docs {
+            summary: "Stops a queue from handing out jobs, making the queue if there is none.",
+            complexity: "O(1)",
+            since: "0.1.0",
+            reply: "OK",
+            args: &[docs::QUEUE, docs::option("FOR", docs::integer("ms"))],
+        },
+    },
+    Row {
+        name: c"RQ.RESUME",
+        entry: entry!(resume, c"rq.resume"),
+        flags: c"write fast",
+        arity: 2,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write fast",
+        docs: &Docs {
+            summary: "Ends a pause.",
+            complexity: "O(1)",
+            since: "0.1.0",
+            reply: "OK",
+            args: &[docs::QUEUE],
+        },
+    },
+    Row {
+        name: c"RQ.REDRIVE",
+        entry: entry!(redrive, c"rq.redrive"),
+        flags: c"write",
+        arity: -3,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write",
+        docs: &Docs {
+            summary: "Gives dead jobs a new life.",
+            complexity: "O(M log N) with M the jobs named or taken and N those dead or ready",
+            since: "0.1.0",
+            reply: "array, per id: its state now or nil; with ALL: [redriven, remaining]",
+            args: &[
+                docs::QUEUE,
+                docs::one_of(
+                    "which",
+                    &[docs::text("id").multiple(), docs::block("all", &[docs::token("ALL"), docs::COUNT])],
+                ),
+            ],
+        },
+    },
+    Row {
+        name: c"RQ.PURGE",
+        entry: entry!(purge, c"rq.purge"),
+        flags: c"write",
+        arity: -3,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write",
+        docs: &Docs {
+            summary: "Removes jobs in a state, of which none is active.",
+            complexity: "O(M log N) with M the jobs removed and N those in the state",
+            since: "0.1.0",
+            reply: "[purged, remaining]",
+            args: &[docs::QUEUE, docs::STATE, docs::COUNT],
+        },
+    },
+];
 
 /// `RQ.STATS queue [JSON]`
 pub fn stats(call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -244,4 +394,84 @@ pub(super) fn wants_json<'a, S: Source<'a>>(args: S, from: usize) -> Result<bool
         json = true;
     }
     Ok(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(texts: &[&'static str]) -> &'static [&'static [u8]] {
+        texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>().leak()
+    }
+
+    #[test]
+    fn words_are_documented() {
+        docs::check_words(ROWS, c"RQ.STATS", AS);
+        docs::check_words(ROWS, c"RQ.JOB", AS);
+        docs::check_words(ROWS, c"RQ.LIST", &[LIST, STATES].concat());
+        docs::check_words(ROWS, c"RQ.QUEUES", QUEUES);
+        docs::check_words(ROWS, c"RQ.PAUSE", PAUSE);
+        docs::check_words(ROWS, c"RQ.RESUME", &[]);
+        docs::check_words(ROWS, c"RQ.REDRIVE", &[BULK, &["ALL"]].concat());
+        docs::check_words(ROWS, c"RQ.PURGE", &[BULK, STATES].concat());
+    }
+
+    #[test]
+    fn states_are_those_of_the_queue() {
+        assert_eq!(STATES, State::ALL.map(State::name));
+        for expected in State::ALL {
+            assert_eq!(state(expected.name().to_uppercase().as_bytes()), Ok(expected));
+        }
+        assert!(state(b"").is_err() && state(b"waiting").is_err());
+    }
+
+    #[test]
+    fn cursors() {
+        for cursor in [
+            Cursor { rank: 0, at: 0, serial: Serial(0) },
+            Cursor { rank: 255, at: u64::MAX, serial: Serial::MAX },
+        ] {
+            assert_eq!(parse_cursor(show_cursor(cursor).as_bytes()), Ok(Some(cursor)));
+        }
+        assert_eq!(parse_cursor(b"0"), Ok(None));
+        for text in [
+            "",
+            "1",
+            "00",
+            "0.0",
+            "0.0.0.0",
+            "256.0.0",
+            "-1.0.0",
+            "0..0",
+            "0.0.18446744073709551616",
+            "0.0.x",
+            "x y",
+        ] {
+            assert!(parse_cursor(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn listings() {
+        let listing =
+            parse_list(of(&["RQ.LIST", "q", "Active", "COUNT", "5", "worker", "w", "CURSOR", "0"])).unwrap();
+        assert_eq!(listing, Listing { state: State::Active, worker: Some(b"w"), after: None, count: 5 });
+        let text = |args| parse_list(of(args)).unwrap_err().to_string();
+        assert_eq!(
+            text(&["RQ.LIST", "q", "done", "WORKER", "w"]),
+            "WORKER can only be given together with the state active"
+        );
+        assert!(text(&["RQ.LIST", "q", "ready", "CURSOR", "x"]).starts_with("CURSOR must be 0 or"));
+    }
+
+    #[test]
+    fn json_and_counts() {
+        assert_eq!(wants_json(of(&["RQ.STATS", "q"]), 2), Ok(false));
+        assert_eq!(wants_json(of(&["RQ.STATS", "q", "json"]), 2), Ok(true));
+        assert!(wants_json(of(&["RQ.STATS", "q", "JSON", "JSON"]), 2).is_err());
+        assert!(wants_json(of(&["RQ.STATS", "q", "XML"]), 2).is_err());
+        assert_eq!(count(of(&["RQ.PURGE", "q", "ready"]), 3), Ok(1_000));
+        assert_eq!(count(of(&["RQ.PURGE", "q", "ready", "COUNT", "7"]), 3), Ok(7));
+        assert!(count(of(&["RQ.PURGE", "q", "ready", "7"]), 3).is_err());
+    }
 }

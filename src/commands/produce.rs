@@ -1,10 +1,116 @@
 //! Producers: `RQ.ENQUEUE`, `RQ.MENQUEUE`, `RQ.CANCEL`, `RQ.RESCHEDULE`.
 
 use super::args::{self, Options, Range, Source, Wrong};
+use super::docs::{self, Arg, Docs};
 use super::fields::write_id;
+use super::{Access, Keys, Row, entry};
 use crate::queue::{Cancel, Enqueue, Id, IfExists, JobOptions, Op, Outcome, Payloads, Serial, When};
 use crate::server::call::{Call, Missing};
 use crate::server::reply::{Out, Refusal};
+
+/// The commands of this file.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: c"RQ.ENQUEUE",
+        entry: entry!(enqueue, c"rq.enqueue"),
+        flags: c"write deny-oom fast",
+        arity: -3,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write fast",
+        docs: &Docs {
+            summary: "Adds a job to a queue, making the queue if there is none.",
+            complexity: "O(log N) with N the jobs in the state that the job begins in",
+            since: "0.1.0",
+            reply: "the job's id",
+            args: &[
+                docs::QUEUE,
+                docs::text("payload"),
+                docs::block(
+                    "own-id",
+                    &[
+                        docs::text("id").after("ID"),
+                        docs::one_of("if-exists", &[docs::token("IFNEW"), docs::token("REPLACE")]).optional(),
+                    ],
+                )
+                .optional(),
+                docs::WHEN,
+                PRIORITY,
+                ATTEMPTS,
+                CRASHES,
+                docs::BACKOFF,
+                docs::LEASE,
+                docs::TTL,
+                DEADLINE,
+            ],
+        },
+    },
+    Row {
+        name: c"RQ.MENQUEUE",
+        entry: entry!(menqueue, c"rq.enqueue"),
+        flags: c"write deny-oom",
+        arity: -5,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write",
+        docs: &Docs {
+            summary: "Adds many jobs to a queue, all or none.",
+            complexity: "O(M log N) with M the jobs added and N those in the state that they begin in",
+            since: "0.1.0",
+            reply: "array of the jobs' ids",
+            args: &[
+                docs::QUEUE,
+                docs::WHEN,
+                PRIORITY,
+                ATTEMPTS,
+                CRASHES,
+                docs::BACKOFF,
+                docs::LEASE,
+                docs::TTL,
+                DEADLINE,
+                docs::integer("n").after("JOBS"),
+                docs::text("payload").multiple(),
+            ],
+        },
+    },
+    Row {
+        name: c"RQ.CANCEL",
+        entry: entry!(cancel, c"rq.cancel"),
+        flags: c"write",
+        arity: -3,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write",
+        docs: &Docs {
+            summary: "Cancels jobs: waiting ones at once, active ones when their delivery ends.",
+            complexity: "O(M log N) with M the ids and N the jobs in a state",
+            since: "0.1.0",
+            reply: "array, per id: cancelled, cancelling, the final state that it had, or nil",
+            args: &[docs::QUEUE, docs::text("id").multiple()],
+        },
+    },
+    Row {
+        name: c"RQ.RESCHEDULE",
+        entry: entry!(reschedule, c"rq.reschedule"),
+        flags: c"write fast",
+        arity: -5,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write fast",
+        docs: &Docs {
+            summary: "Changes when a waiting job may run, or its priority.",
+            complexity: "O(log N) with N the jobs in the states delayed and ready",
+            since: "0.1.0",
+            reply: "the job's state",
+            args: &[docs::QUEUE, docs::text("id"), docs::WHEN, PRIORITY],
+        },
+    },
+];
+
+const PRIORITY: Arg = docs::option("PRIORITY", docs::integer("0-255"));
+const ATTEMPTS: Arg = docs::option("ATTEMPTS", docs::integer("n"));
+const CRASHES: Arg = docs::option("CRASHES", docs::integer("n"));
+const DEADLINE: Arg = docs::option("DEADLINE", docs::integer("ms"));
 
 /// `RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [DELAY ms | AT unix-ms] [PRIORITY n] [ATTEMPTS n] [CRASHES n]
 /// [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms] [DEADLINE ms]`
@@ -235,5 +341,122 @@ pub(super) fn check_size(bytes: &[u8], limit: Option<u64>) -> Result<(), Refusal
             Err(Refusal::TooBig { limit })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Backoff;
+
+    fn of(texts: &[&'static str]) -> Vec<&'static [u8]> {
+        texts.iter().map(|text| text.as_bytes()).collect()
+    }
+
+    fn one(options: &[&'static str]) -> Result<Enqueue<'static>, String> {
+        let args = of(&[&["RQ.ENQUEUE", "q", "x"], options].concat());
+        single(args.leak() as &[_], b"x").map_err(|wrong| wrong.to_string())
+    }
+
+    fn all(options: &[&'static str]) -> Result<Enqueue<'static>, String> {
+        let args = of(&[&["RQ.MENQUEUE", "q"], options].concat());
+        many(args.leak() as &[_]).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn words_are_documented() {
+        docs::check_words(ROWS, c"RQ.ENQUEUE", SINGLE);
+        docs::check_words(ROWS, c"RQ.MENQUEUE", MANY);
+        docs::check_words(ROWS, c"RQ.CANCEL", &[]);
+        docs::check_words(ROWS, c"RQ.RESCHEDULE", RESCHEDULE);
+    }
+
+    #[test]
+    fn enqueue_with_nothing() {
+        assert_eq!(one(&[]), Ok(plain(Payloads::One(b"x"))));
+    }
+
+    #[test]
+    fn enqueue_with_everything_in_any_order() {
+        let words = [
+            "ttl", "none", "PRIORITY", "255", "Lease", "9", "replace", "AT", "17", "ID", "j", "DEADLINE",
+            "1", "backoff", "2", "3", "crashes", "0", "ATTEMPTS", "none",
+        ];
+        let expected = Enqueue {
+            payloads: Payloads::One(b"x"),
+            id: Some((b"j", IfExists::Replace)),
+            when: Some(When::At(17)),
+            priority: 255,
+            options: JobOptions {
+                attempts: Some(None),
+                crashes: Some(Some(0)),
+                backoff: Some(Backoff { base: 2, max: 3 }),
+                lease: Some(9),
+                ttl: Some(None),
+                deadline: Some(1),
+            },
+        };
+        assert_eq!(one(&words), Ok(expected));
+    }
+
+    #[test]
+    fn enqueue_refuses() {
+        for (options, text) in [
+            (&["IFNEW"][..], "IFNEW can only be given together with ID"),
+            (&["REPLACE"], "REPLACE can only be given together with ID"),
+            (&["ID", "a", "IFNEW", "REPLACE"], "IFNEW and REPLACE exclude each other"),
+            (&["DELAY", "1", "AT", "1"], "DELAY and AT exclude each other"),
+            (&["AT", "1", "DELAY", "1"], "DELAY and AT exclude each other"),
+            (&["ID", "1-1"], "ID must have 1 to 512 bytes"),
+            (&["ID", ""], "ID must have 1 to 512 bytes"),
+            (&["ID"], "option ID needs a value"),
+            (&["LEASE", "0"], "LEASE must be an integer from 1"),
+            (&["LEASE", "none"], "LEASE must be an integer from 1"),
+            (&["DEADLINE", "0"], "DEADLINE must be an integer from 1"),
+            (&["GROUP", "g"], "unknown option 'GROUP'"),
+            (&["JOBS", "1"], "unknown option 'JOBS'"),
+        ] {
+            let error = one(options).unwrap_err();
+            assert!(error.starts_with(text), "{options:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn menqueue_takes_all_that_follows_jobs() {
+        let enqueue = all(&["PRIORITY", "3", "JOBS", "3", "JOBS", "DELAY", ""]).unwrap();
+        assert_eq!(enqueue.payloads.as_slice(), [&b"JOBS"[..], b"DELAY", b""]);
+        assert_eq!(enqueue.priority, 3);
+        for (options, text) in [
+            (&["PRIORITY", "3"][..], "JOBS is missing"),
+            (&["JOBS", "0"], "JOBS must be an integer from 1 to 1000, not '0'"),
+            (&["JOBS", "1001"], "JOBS must be an integer from 1 to 1000, not '1001'"),
+            (&["JOBS", "2", "a"], "JOBS announces 2, but 1 follow"),
+            (&["JOBS", "1", "a", "b"], "JOBS announces 1, but 2 follow"),
+            (&["ID", "a", "JOBS", "1", "a"], "unknown option 'ID'"),
+        ] {
+            let error = all(options).unwrap_err();
+            assert!(error.starts_with(text), "{options:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn reschedule_needs_something_to_do() {
+        let parse = |options: &[&'static str]| {
+            let args = of(&[&["RQ.RESCHEDULE", "q", "j"], options].concat());
+            rescheduled(args.leak() as &[_]).map_err(|wrong| wrong.to_string())
+        };
+        let id = Id::Custom(b"j");
+        assert_eq!(parse(&["PRIORITY", "0"]), Ok(Op::Reschedule { id, when: None, priority: Some(0) }));
+        assert_eq!(
+            parse(&["delay", "0"]),
+            Ok(Op::Reschedule { id, when: Some(When::Delay(0)), priority: None })
+        );
+        assert_eq!(parse(&[]).unwrap_err(), "nothing to do; give one of DELAY, AT, PRIORITY");
+    }
+
+    #[test]
+    fn sizes_are_limited_only_where_there_is_a_limit() {
+        assert!(check_size(b"12345", Some(5)).is_ok() && check_size(b"12345", None).is_ok());
+        assert_eq!(check_size(b"123456", Some(5)), Err(Refusal::TooBig { limit: 5 }));
     }
 }

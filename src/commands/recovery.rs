@@ -1,12 +1,66 @@
 //! Recovery: `RQ.RECOVER`, `RQ.WORKERS`.
 
 use super::args::{Options, Range, Source, Wrong};
+use super::docs::{self, Docs};
 use super::fields::int;
 use super::views;
+use super::{Access, Keys, Row, entry};
 use crate::queue::limits::COUNT_DEFAULT;
 use crate::queue::{Op, Outcome, Recover, Recovered, Who};
 use crate::server::call::{Call, Missing};
 use crate::server::reply::{Out, Refusal};
+
+/// The commands of this file.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: c"RQ.RECOVER",
+        entry: entry!(recover, c"rq.recover"),
+        flags: c"write",
+        arity: -2,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write",
+        docs: &Docs {
+            summary: "Takes jobs back from workers that are gone.",
+            complexity: "O(W + M log N) with W the workers named or registered, M the jobs taken and N those active",
+            since: "0.1.0",
+            reply: "[taken, remaining, map of worker to jobs taken]",
+            args: &[
+                docs::QUEUE,
+                docs::one_of(
+                    "who",
+                    &[
+                        docs::block("workers", &[docs::integer("n"), docs::text("name").multiple()])
+                            .after("WORKERS"),
+                        docs::block("except", &[docs::integer("n"), docs::text("name").multiple()])
+                            .after("EXCEPT"),
+                        docs::integer("ms").after("IDLE"),
+                    ],
+                )
+                .optional(),
+                docs::option("BEFORE", docs::instant("unix-ms")),
+                docs::COUNT,
+                docs::token("UNCOUNTED").optional(),
+            ],
+        },
+    },
+    Row {
+        name: c"RQ.WORKERS",
+        entry: entry!(workers, c"rq.workers"),
+        flags: c"readonly",
+        arity: 2,
+        keys: Keys::One,
+        access: Access::Read,
+        categories: c"read",
+        docs: &Docs {
+            summary: "Lists the workers of a queue.",
+            complexity: "O(W) with W the workers",
+            since: "0.1.0",
+            reply: "array of maps",
+            args: &[docs::QUEUE],
+        },
+    },
+];
 
 /// `RQ.RECOVER queue [WORKERS n name ... | EXCEPT n name ... | IDLE ms] [BEFORE unix-ms] [COUNT n] [UNCOUNTED]`
 pub fn recover(call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -56,7 +110,10 @@ fn parse_recover<'a, S: Source<'a>>(args: S) -> Result<Request<'a>, Wrong> {
                 request.recover.counted = false;
                 continue;
             }
-            "WORKERS" => request.recover.who = Who::Named(options.names()?),
+            "WORKERS" => match options.names()? {
+                names if names.is_empty() => return Err(Wrong::Nobody(option)),
+                names => request.recover.who = Who::Named(names),
+            },
             "EXCEPT" => request.recover.who = Who::Except(options.names()?),
             "IDLE" => request.idle = Some(options.number(Range::DURATION)?),
             _ => return Err(options.unhandled()),
@@ -102,4 +159,47 @@ pub fn workers(call: &mut Call<'_>) -> Result<(), Refusal> {
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &[&'static str]) -> Result<Request<'static>, String> {
+        let texts = [&["RQ.RECOVER", "q"], options].concat();
+        let args: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+        parse_recover(args.leak() as &[_]).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn words_are_documented() {
+        docs::check_words(ROWS, c"RQ.RECOVER", RECOVER);
+        docs::check_words(ROWS, c"RQ.WORKERS", &[]);
+    }
+
+    #[test]
+    fn selectors() {
+        let lapsed = Recover { who: Who::Lapsed, before: None, count: 1_000, counted: true };
+        assert_eq!(parse(&[]), Ok(Request { recover: lapsed.clone(), idle: None }));
+        let named = Recover { who: Who::Named(vec![b"a", b"COUNT"]), count: 5, ..lapsed.clone() };
+        assert_eq!(
+            parse(&["WORKERS", "2", "a", "COUNT", "COUNT", "5"]),
+            Ok(Request { recover: named, idle: None })
+        );
+        let except = Recover { who: Who::Except(vec![]), before: Some(7), counted: false, ..lapsed.clone() };
+        assert_eq!(
+            parse(&["BEFORE", "7", "EXCEPT", "0", "UNCOUNTED"]),
+            Ok(Request { recover: except, idle: None })
+        );
+        assert_eq!(parse(&["IDLE", "0"]), Ok(Request { recover: lapsed, idle: Some(0) }));
+        for (options, text) in [
+            (&["WORKERS", "1", "a", "EXCEPT", "1", "b"][..], "WORKERS and EXCEPT exclude each other"),
+            (&["IDLE", "1", "WORKERS", "1", "b"], "IDLE and WORKERS exclude each other"),
+            (&["WORKERS", "0"], "WORKERS must name one at least"),
+            (&["WORKERS", "2", "a"], "WORKERS announces 2, but 1 follow"),
+            (&["UNCOUNTED"], "UNCOUNTED can only be given together with WORKERS, EXCEPT or IDLE"),
+        ] {
+            assert_eq!(parse(options).unwrap_err(), text);
+        }
+    }
 }

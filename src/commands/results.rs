@@ -1,11 +1,31 @@
 //! `RQ.RESULT`: what became of a job, now or when it has ended.
 
 use super::args::{Options, Range, Wrong};
+use super::docs::{self, Docs};
 use super::fields::ms;
 use super::views;
+use super::{Access, Keys, Row, entry};
 use crate::queue::{Ended, Id, JobView, Queue, State};
 use crate::server::call::Call;
 use crate::server::reply::{Out, Refusal};
+
+/// The commands of this file.
+pub const ROWS: &[Row] = &[Row {
+    name: c"RQ.RESULT",
+    entry: entry!(result, c"rq.result"),
+    flags: c"readonly blocking fast",
+    arity: -3,
+    keys: Keys::One,
+    access: Access::Read,
+    categories: c"read fast blocking",
+    docs: &Docs {
+        summary: "Tells a job's state and result; can wait until it has ended.",
+        complexity: "O(1)",
+        since: "0.1.0",
+        reply: "[state, value, ttl-ms], nil for an unknown job",
+        args: &[docs::QUEUE, docs::text("id"), docs::option("BLOCK", docs::integer("ms"))],
+    },
+}];
 
 /// `RQ.RESULT queue id [BLOCK ms]`
 pub fn result(call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -49,4 +69,14 @@ fn write(state: State, value: Option<&[u8]>, ttl: i64, out: &mut dyn Out) {
         None => out.null(),
     }
     out.integer(ttl);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_documented() {
+        docs::check_words(ROWS, c"RQ.RESULT", OPTIONS);
+    }
 }

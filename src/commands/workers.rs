@@ -1,12 +1,153 @@
 //! Workers: `RQ.CLAIM`, `RQ.MCLAIM`, `RQ.ACK`, `RQ.FAIL`, `RQ.RELEASE`, `RQ.EXTEND`, `RQ.PROGRESS`.
 
 use super::args::{self, Options, Range, Source, Wrong};
+use super::docs::{self, Arg, Docs};
 use super::fields::write_id;
 use super::produce::check_size;
 use super::views;
+use super::{Access, Keys, Row, entry};
 use crate::queue::{Claim, Delivery, Failure, Held, Id, Op, Outcome, Queue, Slot};
 use crate::server::call::{Call, ClaimRequest, Missing, Seen};
 use crate::server::reply::{Out, Refusal};
+
+/// The commands of this file.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: c"RQ.CLAIM",
+        entry: entry!(claim, c"rq.claim"),
+        flags: c"write blocking fast",
+        arity: -3,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write fast blocking",
+        docs: &Docs {
+            summary: "Hands jobs to a worker, each with a lease and a token; can wait for one.",
+            complexity: "O(M log N) with M the jobs handed out and N those ready or active",
+            since: "0.1.0",
+            reply: "array of [id, token, payload, delivery], with FULL of maps; nil if there is nothing",
+            args: &[docs::QUEUE, docs::WORKER, docs::COUNT, BLOCK, docs::LEASE, FULL],
+        },
+    },
+    Row {
+        name: c"RQ.MCLAIM",
+        entry: entry!(mclaim, c"rq.claim"),
+        flags: c"write blocking",
+        arity: -4,
+        keys: Keys::Counted,
+        access: Access::Write,
+        categories: c"write blocking",
+        docs: &Docs {
+            summary: "Hands jobs of the first of several queues that has some to a worker.",
+            complexity: "O(K + M log N) with K the queues, M the jobs handed out and N those ready or active",
+            since: "0.1.0",
+            reply: "[queue, jobs as of RQ.CLAIM]; nil if there is nothing",
+            args: &[
+                docs::integer("numkeys"),
+                docs::QUEUE.multiple(),
+                docs::WORKER,
+                docs::COUNT,
+                BLOCK,
+                docs::LEASE,
+                FULL,
+            ],
+        },
+    },
+    Row {
+        name: c"RQ.ACK",
+        entry: entry!(ack, c"rq.ack"),
+        flags: c"write fast",
+        arity: -4,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write fast",
+        docs: &Docs {
+            summary: "Ends a job as done, perhaps with a result.",
+            complexity: "O(log N) with N the jobs active or done",
+            since: "0.1.0",
+            reply: "1 if this call ended the job, 0 if there was nothing left to do",
+            args: &[
+                docs::QUEUE,
+                docs::text("id"),
+                docs::text("token"),
+                docs::option("RESULT", docs::text("value")),
+                docs::TTL,
+            ],
+        },
+    },
+    Row {
+        name: c"RQ.FAIL",
+        entry: entry!(fail, c"rq.fail"),
+        flags: c"write fast",
+        arity: -4,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write fast",
+        docs: &Docs {
+            summary: "Reports that a job failed: it is tried again later, or dead.",
+            complexity: "O(log N) with N the jobs active, delayed or dead",
+            since: "0.1.0",
+            reply: "the job's state now",
+            args: &[
+                docs::QUEUE,
+                docs::text("id"),
+                docs::text("token"),
+                docs::option("ERROR", docs::text("text")),
+                docs::one_of("how", &[docs::integer("ms").after("RETRY"), docs::token("DEAD")]).optional(),
+            ],
+        },
+    },
+    Row {
+        name: c"RQ.RELEASE",
+        entry: entry!(release, c"rq.release"),
+        flags: c"write",
+        arity: -4,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write",
+        docs: &Docs {
+            summary: "Gives jobs back to their place in the queue, unharmed.",
+            complexity: "O(M log N) with M the jobs given back and N those active or ready",
+            since: "0.1.0",
+            reply: "array, per pair: ok or lost",
+            args: &[docs::QUEUE, docs::DELIVERIES],
+        },
+    },
+    Row {
+        name: c"RQ.EXTEND",
+        entry: entry!(extend, c"rq.extend"),
+        flags: c"write",
+        arity: -7,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write",
+        docs: &Docs {
+            summary: "Renews the leases of a worker's jobs; tells which are lost or to be given up.",
+            complexity: "O(M log N) with M the jobs named and N those active",
+            since: "0.1.0",
+            reply: "array, per pair: ok, lost or cancel",
+            args: &[docs::QUEUE, docs::WORKER, docs::integer("ms").after("LEASE"), docs::DELIVERIES],
+        },
+    },
+    Row {
+        name: c"RQ.PROGRESS",
+        entry: entry!(progress, c"rq.progress"),
+        flags: c"write fast",
+        arity: 5,
+        keys: Keys::One,
+        access: Access::Write,
+        categories: c"write fast",
+        docs: &Docs {
+            summary: "Notes how far a job is, for RQ.RESULT and RQ.JOB to show.",
+            complexity: "O(1)",
+            since: "0.1.0",
+            reply: "ok, or cancel if the job is to be given up",
+            args: &[docs::QUEUE, docs::text("id"), docs::text("token"), docs::text("value")],
+        },
+    },
+];
+
+const BLOCK: Arg = docs::option("BLOCK", docs::integer("ms"));
+const FULL: Arg = docs::token("FULL").optional();
 
 /// `RQ.CLAIM queue worker [COUNT n] [BLOCK ms] [LEASE ms] [FULL]`
 pub fn claim(call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -207,5 +348,86 @@ fn reply_held(outcome: Option<&Outcome>, count: usize, out: &mut dyn Out) {
                 out.word(held_word(Held::Lost));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Serial;
+
+    fn of(texts: &[&'static str]) -> &'static [&'static [u8]] {
+        texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>().leak()
+    }
+
+    #[test]
+    fn words_are_documented() {
+        docs::check_words(ROWS, c"RQ.CLAIM", CLAIM);
+        docs::check_words(ROWS, c"RQ.MCLAIM", CLAIM);
+        docs::check_words(ROWS, c"RQ.ACK", ACK);
+        docs::check_words(ROWS, c"RQ.FAIL", FAIL);
+        docs::check_words(ROWS, c"RQ.EXTEND", EXTEND);
+        docs::check_words(ROWS, c"RQ.RELEASE", &[]);
+        docs::check_words(ROWS, c"RQ.PROGRESS", &[]);
+    }
+
+    #[test]
+    fn claims() {
+        let request = parse_claim(of(&["RQ.CLAIM", "q", "w"]), 1, 1).unwrap();
+        let claim = Claim { worker: b"w", count: 1, lease: None };
+        let plain = ClaimRequest { first_queue: 1, queues: 1, claim, block: None, full: false, named: false };
+        assert_eq!(request, plain);
+        let words = ["RQ.MCLAIM", "2", "a", "b", "w", "full", "LEASE", "7", "BLOCK", "0", "count", "1000"];
+        let request = parse_claim(of(&words), 2, 2).unwrap();
+        let claim = Claim { worker: b"w", count: 1000, lease: Some(7) };
+        assert_eq!(
+            request,
+            ClaimRequest { first_queue: 2, queues: 2, claim, block: Some(0), full: true, named: false }
+        );
+        assert_eq!(parse_claim(of(&["RQ.MCLAIM", "2", "q", "w"]), 2, 2), Err(Wrong::Arity));
+        assert!(matches!(
+            parse_claim(of(&["RQ.CLAIM", "q", ""]), 1, 1),
+            Err(Wrong::Name { of: "worker", .. })
+        ));
+        for wrong in
+            [&["COUNT", "0"][..], &["LEASE", "0"], &["BLOCK", "-1"], &["BLOCK", "none"], &["FULL", "FULL"]]
+        {
+            let args = [&["RQ.CLAIM", "q", "w"], wrong].concat();
+            assert!(parse_claim(of(&args), 1, 1).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn fails() {
+        let parse = |options: &[&'static str]| {
+            let args = [&["RQ.FAIL", "q", "j", "1-1"], options].concat();
+            parse_fail(of(&args)).map_err(|wrong| wrong.to_string())
+        };
+        let op = |error, how| {
+            let delivery = Delivery { id: Id::Custom(b"j"), token: Serial(1 << 20 | 1) };
+            Ok(Op::Fail { delivery, error, how })
+        };
+        assert_eq!(parse(&[]), op(None, Failure::Retry));
+        assert_eq!(parse(&["dead", "ERROR", "DEAD"]), op(Some(b"DEAD"), Failure::Dead));
+        assert_eq!(parse(&["RETRY", "0"]), op(None, Failure::RetryAfter(0)));
+        assert_eq!(parse(&["RETRY", "5", "DEAD"]).unwrap_err(), "RETRY and DEAD exclude each other");
+        assert_eq!(parse(&["DEAD", "RETRY", "5"]).unwrap_err(), "DEAD and RETRY exclude each other");
+        assert_eq!(parse(&["ERROR"]).unwrap_err(), "option ERROR needs a value");
+        assert_eq!(
+            parse(&["UNAVAILABLE"]).unwrap_err(),
+            "unknown option 'UNAVAILABLE'; there are ERROR, RETRY, DEAD"
+        );
+    }
+
+    #[test]
+    fn deliveries_come_in_pairs() {
+        let args = of(&["RQ.RELEASE", "q", "a", "1-1", "b", "rubbish"]);
+        let expected = [
+            Delivery { id: Id::Custom(b"a"), token: Serial(1 << 20 | 1) },
+            Delivery { id: Id::Custom(b"b"), token: Serial::NONE },
+        ];
+        assert_eq!(deliveries(args, 2).unwrap(), expected);
+        assert_eq!(deliveries(args, 3), Err(Wrong::Pairs));
+        assert_eq!(deliveries(args, 6), Err(Wrong::Arity));
     }
 }
