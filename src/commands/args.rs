@@ -8,7 +8,11 @@
 use std::fmt;
 
 use crate::queue::limits::{BUDGET_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX};
-use crate::queue::{Backoff, Id, Serial, Settings};
+use crate::queue::{Backoff, Id, Serial};
+
+/// The longest back-off where a command gives only the first, ms. Commands are replicated as they
+/// were given, so this is part of their meaning and frozen.
+const BACKOFF_MAX_DEFAULT: u64 = 3_600_000;
 
 /// The arguments of one call; number 0 is the name of the command.
 #[allow(clippy::len_without_is_empty)] // a call is never without its name
@@ -448,8 +452,7 @@ impl<'a, S: Source<'a>> Options<'a, S> {
         Ok(u8::try_from(self.number(Range::PRIORITY)?).unwrap_or(u8::MAX))
     }
 
-    /// A first wait, and perhaps the longest; without it, what a queue has by default, or the
-    /// first if that is longer.
+    /// A first wait, and perhaps the longest; without it, an hour, or the first if that is longer.
     ///
     /// # Errors
     /// As [`number`], or the longest is shorter than the first.
@@ -459,8 +462,7 @@ impl<'a, S: Source<'a>> Options<'a, S> {
             // No option begins like this, so it can only be meant as a number.
             byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.')
         });
-        let max =
-            if has_max { self.number(Range::DURATION)? } else { Settings::default().backoff.max.max(base) };
+        let max = if has_max { self.number(Range::DURATION)? } else { BACKOFF_MAX_DEFAULT.max(base) };
         if max < base { Err(Wrong::Backoff { base, max }) } else { Ok(Backoff { base, max }) }
     }
 

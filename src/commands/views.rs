@@ -217,3 +217,173 @@ pub fn settings(settings: &Settings) -> Fields<'static> {
 fn backoff(backoff: Backoff) -> Value<'static> {
     Value::Integers(vec![ms(backoff.base), ms(backoff.max)])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{
+        Claim, Delivery, Effects, Enqueue, Failure, Id, IfExists, Op, Payloads, SettingsPatch, Stamp, When,
+    };
+
+    struct Lab {
+        queue: Queue,
+        fx: Effects<'static>,
+    }
+
+    impl Lab {
+        /// Ten seconds after boot, and a million after 1970.
+        fn new() -> Self {
+            let stamp = Stamp { now: 10_000, wall: 1_000_000_000, serial: Serial(1_000_000_000 << 20) };
+            Self { queue: Queue::new(Settings::default(), stamp), fx: Effects::default() }
+        }
+
+        fn apply(&mut self, op: &Op<'_>) {
+            self.fx.clear();
+            self.queue.apply(op, &mut self.fx).unwrap();
+        }
+
+        fn enqueue(&mut self, id: &[u8], when: Option<When>, options: JobOptions) {
+            let payloads = Payloads::One(b"p");
+            let id = Some((id, IfExists::Refuse));
+            self.apply(&Op::Enqueue(Enqueue { payloads, id, when, priority: 3, options }));
+        }
+
+        fn claim(&mut self) -> Serial {
+            self.apply(&Op::Claim(Claim { worker: b"w", count: 1, lease: None }));
+            self.queue.job(self.fx.claimed[0]).unwrap().token()
+        }
+
+        /// As seen a quarter of a second after its last change.
+        fn seen(&self) -> Seen<'_> {
+            Seen { queue: &self.queue, now: 10_250, wall: 1_000_000_250 }
+        }
+
+        fn job(&self, view: fn(Seen<'_>, JobView<'_>) -> String) -> String {
+            let slot = self.queue.find(Id::Custom(b"j")).unwrap();
+            view(self.seen(), self.queue.job(slot).unwrap())
+        }
+    }
+
+    fn json(fields: &Fields<'_>) -> String {
+        let mut json = super::super::json::Json::default();
+        fields.write(&mut json);
+        String::from_utf8(json.into_bytes()).unwrap()
+    }
+
+    fn full(seen: Seen<'_>, view: JobView<'_>) -> String {
+        json(&job(seen, view))
+    }
+
+    fn short(seen: Seen<'_>, view: JobView<'_>) -> String {
+        json(&listed(seen, view))
+    }
+
+    #[test]
+    fn a_delayed_job() {
+        let mut lab = Lab::new();
+        let options = JobOptions {
+            attempts: Some(None),
+            backoff: Some(Backoff { base: 1, max: 2 }),
+            deadline: Some(90_000),
+            ..JobOptions::default()
+        };
+        lab.enqueue(b"j", Some(When::Delay(5_000)), options);
+        assert_eq!(
+            lab.job(full),
+            r#"{"id":"j","state":"delayed","priority":3,"enqueued":1000000000,"due":1000005000,"since":null,"claimed":null,"lease-until":null,"deadline":1000090000,"ended":null,"ttl":null,"deliveries":0,"attempts":0,"attempts-allowed":"none","crashes":0,"crashes-allowed":5,"worker":null,"token":null,"cancelling":0,"reason":null,"error":null,"progress":null,"result":null,"options":{"attempts":"none","backoff":[1,2],"deadline":90000},"payload":"p"}"#
+        );
+        assert_eq!(
+            lab.job(short),
+            r#"{"id":"j","state":"delayed","priority":3,"enqueued":1000000000,"due":1000005000,"deliveries":0,"attempts":0,"crashes":0}"#
+        );
+    }
+
+    #[test]
+    fn an_active_job_and_its_end() {
+        let mut lab = Lab::new();
+        lab.enqueue(b"j", None, JobOptions::default());
+        let token = lab.claim();
+        let delivery = Delivery { id: Id::Custom(b"j"), token };
+        lab.apply(&Op::Progress { delivery, value: b"half" });
+        let text = lab.job(full);
+        for part in [
+            r#""since":1000000000,"claimed":1000000000,"lease-until":1000030000"#,
+            r#""worker":"w","token":""#,
+            r#""progress":"half","result":null,"options":{}"#,
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(
+            lab.job(short),
+            r#"{"id":"j","state":"active","priority":3,"enqueued":1000000000,"claimed":1000000000,"lease-until":1000030000,"deliveries":1,"attempts":0,"crashes":0,"worker":"w"}"#
+        );
+        lab.apply(&Op::Ack { delivery, result: Some(b"\xff"), ttl: Some(Some(1_000)) });
+        let text = lab.job(full);
+        for part in [r#""ended":1000000000,"ttl":750"#, r#""progress":null,"result":{"base64":"/w=="}"#] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_dead_job() {
+        let mut lab = Lab::new();
+        lab.apply(&Op::Set(SettingsPatch { dead_ttl: Some(None), ..SettingsPatch::default() }));
+        lab.enqueue(b"j", None, JobOptions::default());
+        let token = lab.claim();
+        let delivery = Delivery { id: Id::Custom(b"j"), token };
+        lab.apply(&Op::Fail { delivery, error: Some(b"why"), how: Failure::Dead });
+        assert_eq!(
+            lab.job(short),
+            r#"{"id":"j","state":"dead","priority":3,"enqueued":1000000000,"ended":1000000000,"ttl":-1,"deliveries":1,"attempts":1,"crashes":0,"worker":"w","reason":"failed"}"#
+        );
+        assert!(lab.job(full).contains(r#""reason":"failed","error":"why","progress":null,"result":null"#));
+    }
+
+    #[test]
+    fn a_queue() {
+        let mut lab = Lab::new();
+        lab.enqueue(b"j", None, JobOptions::default());
+        lab.enqueue(b"k", None, JobOptions::default());
+        lab.claim();
+        let text = json(&stats(lab.seen(), 7));
+        for part in [
+            r#"{"delayed":0,"ready":1,"active":1,"done":0,"dead":0,"cancelled":0,"oldest-ready-age":250,"paused":0,"paused-until":null,"workers":1,"waiting-workers":7,"bytes":"#,
+            r#","next-wakeup":1000030000,"totals":{"enqueued":2,"delivered":1,"#,
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        lab.apply(&Op::Pause { length: Some(1_000) });
+        assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":1,"paused-until":1000001000"#));
+        lab.apply(&Op::Pause { length: None });
+        assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":1,"paused-until":null"#));
+        // Over, though nothing has happened to the queue since.
+        lab.apply(&Op::Pause { length: Some(200) });
+        assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":0,"paused-until":null"#));
+    }
+
+    #[test]
+    fn a_worker() {
+        let mut lab = Lab::new();
+        lab.enqueue(b"j", None, JobOptions::default());
+        lab.claim();
+        let (seen, view) = (lab.seen(), lab.queue.worker(b"w").unwrap());
+        assert_eq!(
+            json(&worker(seen, &view, Some(50))),
+            r#"{"name":"w","first-seen":1000000000,"last-seen":1000000000,"waiting-since":1000000200,"active":1,"done":0,"failed":0,"crashed":0,"stale":0}"#
+        );
+        let much_later = Seen { now: 310_001, wall: 1_000_300_001, ..seen };
+        assert!(
+            json(&worker(much_later, &view, None))
+                .ends_with(r#""waiting-since":null,"active":1,"done":0,"failed":0,"crashed":0,"stale":1}"#)
+        );
+        assert!(json(&worker(much_later, &view, Some(1))).ends_with(r#""stale":0}"#));
+    }
+
+    #[test]
+    fn some_settings() {
+        assert_eq!(
+            json(&settings(&Settings::default())),
+            r#"{"lease":30000,"attempts":3,"crashes":5,"backoff":[1000,3600000],"ttl":0,"resultttl":3600000,"deadttl":2592000000,"keepdone":"none","keepdead":10000,"maxlen":"none","workerttl":300000}"#
+        );
+    }
+}

@@ -398,6 +398,25 @@ mod tests {
     }
 
     #[test]
+    fn claimed_jobs_are_shown() {
+        use crate::queue::{Effects, Enqueue, JobOptions, Payloads, Settings, Stamp};
+        let stamp = Stamp { now: 0, wall: 0, serial: Serial(5 << 20) };
+        let (mut queue, mut fx) = (Queue::new(Settings::default(), stamp), Effects::default());
+        let (payloads, options) = (Payloads::Many(vec![b"a", b"b"]), JobOptions::default());
+        queue
+            .apply(&Op::Enqueue(Enqueue { payloads, id: None, when: None, priority: 0, options }), &mut fx)
+            .unwrap();
+        queue.apply(&Op::Claim(Claim { worker: b"w", count: 2, lease: None }), &mut fx).unwrap();
+        let shown = |full| {
+            let mut json = super::super::json::Json::default();
+            reply_jobs(&queue, &fx.claimed, full, &mut json);
+            String::from_utf8(json.into_bytes()).unwrap()
+        };
+        assert_eq!(shown(false), r#"[["5-1","5-3","a",1],["5-2","5-4","b",1]]"#);
+        assert!(shown(true).starts_with(r#"[{"id":"5-1","state":"active","#));
+    }
+
+    #[test]
     fn fails() {
         let parse = |options: &[&'static str]| {
             let args = [&["RQ.FAIL", "q", "j", "1-1"], options].concat();
