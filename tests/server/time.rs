@@ -1,0 +1,177 @@
+//! Timers, and what does not depend on anybody asking.
+
+use std::time::Instant;
+
+use crate::common::*;
+use crate::{args, cmd, send, tests};
+
+pub const TESTS: &[Test] = tests![
+    nothing_polls,
+    many_due_in_one_instant,
+    many_queues_due,
+    a_delay_longer_than_the_lease,
+    order_of_delayed_jobs_is_that_of_their_instants,
+    client_pause_write_with_due_timers,
+    client_pause_and_waiting_claims,
+];
+
+/// A lease, a delay and a result come to their end with no command sent at all: what the server says of itself tells.
+fn nothing_polls(lab: &Lab) {
+    let primary = lab.server();
+    let replica = lab.replica_of(&primary);
+    let mut c = primary.client();
+    cmd!(c, "RQ.ENQUEUE", "lease", "x", "LEASE", 200);
+    claim(&mut c, "lease", "w");
+    cmd!(c, "RQ.ENQUEUE", "delay", "x", "DELAY", 200);
+    enqueue(&mut c, "result", "x");
+    let job = claim(&mut c, "result", "w");
+    cmd!(c, "RQ.ACK", "result", job.id, job.token, "RESULT", "r", "TTL", 200);
+    // The replica only knows what it was told; asking it does not help the primary.
+    let mut r = replica.client();
+    primary.wait_for_sync(&replica);
+    let all = |r: &mut Client| (counts(r, "lease"), counts(r, "delay"), counts(r, "result"));
+    assert_eq!(all(&mut r).1, Counts { delayed: 1, ..Counts::default() });
+    let ready = Counts { ready: 1, ..Counts::default() };
+    until("all three came due and were told to the replica", || {
+        all(&mut r) == (ready, ready, Counts::default())
+    });
+    for queue in ["lease", "delay", "result"] {
+        assert_eq!(primary.digest(queue), replica.digest(queue));
+    }
+}
+
+/// C06, in small: other clients do not notice.
+fn many_due_in_one_instant(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    let due = unix_ms() + 3000;
+    let mut args = args!["RQ.MENQUEUE", "q", "AT", due, "JOBS", 1000];
+    args.extend((0..1000).map(|_| b"x".to_vec()));
+    let rounds = 100;
+    for _ in 0..rounds {
+        c.send(args.clone());
+    }
+    for _ in 0..rounds {
+        c.read();
+    }
+    let delayed = counts(&mut c, "q");
+    assert_eq!(delayed.sum(), rounds * 1000);
+    let mut worst = ms(0);
+    while counts(&mut c, "q").delayed > 0 {
+        let start = Instant::now();
+        cmd!(c, "PING");
+        worst = worst.max(start.elapsed());
+        assert!(unix_ms() < due + 20_000, "they never came due");
+    }
+    assert_eq!(counts(&mut c, "q").ready, rounds * 1000);
+    // Generous, because other tests use the processor at the same time; one slice is meant to take a millisecond.
+    assert!(worst < ms(150), "{worst:?}");
+}
+
+fn many_queues_due(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    for number in 0..500 {
+        send!(c, "RQ.ENQUEUE", format!("q{number}"), "x", "DELAY", 200 + number % 7);
+    }
+    for _ in 0..500 {
+        c.read();
+    }
+    for number in 0..500 {
+        let queue = format!("q{number}");
+        until("due", || counts(&mut c, &queue).ready == 1);
+    }
+}
+
+/// C10.
+fn a_delay_longer_than_the_lease(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    cmd!(c, "RQ.QUEUE.SET", "q", "LEASE", 300);
+    let mut waiters: Vec<Client> =
+        (0..8).map(|number| waiting_claim(&server, "q", &format!("w{number}"), 0)).collect();
+    let start = Instant::now();
+    cmd!(c, "RQ.ENQUEUE", "q", "x", "DELAY", 1200);
+    let (index, job) = eventually("one of them gets it", || {
+        waiters.iter_mut().enumerate().find_map(|(index, waiter)| {
+            waiter.read_within(ms(1)).map(|reply| (index, jobs(&reply).remove(0)))
+        })
+    });
+    assert!(start.elapsed() >= ms(1199), "{:?}", start.elapsed());
+    assert_eq!(job.delivery, 1);
+    assert_eq!(ack(&mut c, "q", &job), 1);
+    for (other, waiter) in waiters.iter_mut().enumerate() {
+        assert!(other == index || waiter.read_within(ms(10)).is_none());
+    }
+}
+
+fn order_of_delayed_jobs_is_that_of_their_instants(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    let at = unix_ms() + 200;
+    for (payload, due) in [("third", at + 40), ("first", at), ("second", at + 20), ("fourth", at + 40)] {
+        cmd!(c, "RQ.ENQUEUE", "q", payload, "AT", due);
+    }
+    until_counts(&mut c, "q", Counts { ready: 4, ..Counts::default() });
+    enqueue(&mut c, "q", "fifth");
+    let order: Vec<String> =
+        jobs(&cmd!(c, "RQ.CLAIM", "q", "w", "COUNT", 10)).iter().map(Job::text).collect();
+    assert_eq!(order, ["first", "second", "third", "fourth", "fifth"]);
+}
+
+/// Writing from a timer while writes are paused would end the server.
+fn client_pause_write_with_due_timers(lab: &Lab) {
+    let mut primary = lab.server_with(&[("appendonly", "yes"), ("appendfsync", "always")]);
+    let replica = lab.replica_of(&primary);
+    let mut c = primary.client();
+    for mode in ["WRITE", "ALL"] {
+        cmd!(c, "DEL", "q");
+        cmd!(c, "RQ.QUEUE.SET", "q", "WORKERTTL", 50);
+        cmd!(c, "RQ.ENQUEUE", "q", "lease", "LEASE", 100);
+        claim(&mut c, "q", "w");
+        cmd!(c, "RQ.ENQUEUE", "q", "delay", "DELAY", 100);
+        enqueue(&mut c, "q", "result");
+        let job = claim(&mut c, "q", "w2");
+        cmd!(c, "RQ.ACK", "q", job.id, job.token, "RESULT", "r", "TTL", 100);
+        let mut waiter = waiting_claim(&primary, "q", "waiting", 0);
+        cmd!(c, "CLIENT", "PAUSE", 700, mode);
+        let start = Instant::now();
+        if mode == "WRITE" {
+            holds("nothing is handed out in the pause", ms(400), || waiter.read_within(ms(1)).is_none());
+        }
+        // An enqueue waits until the pause is over, and is served.
+        cmd!(c, "RQ.ENQUEUE", "q", "after");
+        assert!(start.elapsed() >= ms(690), "{:?}", start.elapsed());
+        assert_eq!(jobs(&waiter.read()).len(), 1);
+        assert!(primary.is_running());
+        until("everything has come due", || {
+            let now = counts(&mut c, "q");
+            now.delayed == 0 && now.done == 0
+        });
+        primary.wait_for_sync(&replica);
+        until("primary and replica agree", || primary.digest("q") == replica.digest("q"));
+    }
+}
+
+fn client_pause_and_waiting_claims(lab: &Lab) {
+    let server = lab.server_with(&[("appendonly", "yes")]);
+    let _replica = lab.replica_of(&server);
+    let mut c = server.client();
+    let mut waiters: Vec<Client> =
+        (0..5).map(|number| waiting_claim(&server, "q", &format!("w{number}"), 300)).collect();
+    let mut result = server.client();
+    cmd!(c, "RQ.ENQUEUE", "r", "x", "ID", "j");
+    send!(result, "RQ.RESULT", "r", "j", "BLOCK", 300);
+    until_blocked(&server, 6);
+    cmd!(c, "RQ.ENQUEUE", "q", "x", "DELAY", 100);
+    cmd!(c, "CLIENT", "PAUSE", 600, "WRITE");
+    // Their time may run out in the pause, or they are served after it; and a client may leave in it.
+    drop(waiters.pop());
+    for waiter in &mut waiters {
+        let reply = waiter.read();
+        assert!(reply.is_nil() || jobs(&reply).len() == 1, "{reply:?}");
+    }
+    result.read();
+    until("the pause is over", || counts(&mut c, "q").delayed == 0);
+    assert_eq!(counts(&mut c, "q").sum(), 1);
+}
