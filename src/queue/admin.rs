@@ -1,9 +1,11 @@
 //! What operators do: redrive, purge, pause, settings; and forgetting workers.
 
+use super::circuit::Circuit;
+use super::group::GroupName;
 use super::job::{Slot, State};
-use super::op::{Effects, Outcome};
+use super::op::{Effects, Outcome, Scope};
 use super::serial::Id;
-use super::settings::SettingsPatch;
+use super::settings::{GroupPatch, SettingsPatch, TenantPatch};
 use super::{Error, Queue};
 
 impl Queue {
@@ -13,14 +15,15 @@ impl Queue {
             return false;
         }
         let now = self.clock.now;
+        let ordered = self.jobs.get(slot).is_some_and(|job| self.is_ordered(job));
         self.shift(slot, |job| {
             job.state = State::Ready;
-            job.since = now;
+            job.since = if ordered { job.enqueued } else { now };
             job.at = 0;
-            job.enqueued = now;
             job.touched = 0;
             job.attempts = 0;
             job.crashes = 0;
+            job.refusals = 0;
             if let Some(more) = &mut job.more {
                 more.deadline = more.options.deadline.map(|length| now.saturating_add(length));
                 more.value = None;
@@ -71,7 +74,7 @@ impl Queue {
         let mut taken: usize = 0;
         while taken < count {
             let first = match state {
-                State::Ready => self.ready.first(),
+                State::Ready => self.first_ready(),
                 _ => {
                     self.timelines_of(state).find_map(|(_, timeline)| timeline.first()).map(|(_, slot)| slot)
                 }
@@ -84,24 +87,130 @@ impl Queue {
         Ok(Outcome::Bulk { taken, remaining: self.count(state) })
     }
 
-    pub(super) fn pause(&mut self, length: Option<u64>, fx: &mut Effects<'_>) -> Outcome {
+    /// A ready job: of the oldest group that has some, the first in line.
+    fn first_ready(&self) -> Option<Slot> {
+        // Groups that can be served are found at once; others are looked for by age, as many as a
+        // page may look at.
+        let in_turn = self.groups.first().and_then(|group| self.groups.get(group)?.ready.first());
+        in_turn.or_else(|| {
+            let groups = self.groups.iter_after(None).take(super::limits::LIST_SCAN_MAX);
+            groups.map(|(_, group)| group).find_map(|group| group.ready.first())
+        })
+    }
+
+    pub(super) fn pause(
+        &mut self,
+        scope: Scope<'_>,
+        length: Option<u64>,
+        fx: &mut Effects<'_>,
+    ) -> Result<Outcome, Error> {
         let until = Some(length.map_or(u64::MAX, |length| self.clock.now.saturating_add(length)));
-        fx.changed |= self.paused_until != until;
-        self.paused_until = until;
+        let gate = match scope {
+            Scope::Queue => Some(&mut self.gate),
+            Scope::Tenant(name) => {
+                let tenant = self.groups.tenant_or_new(name).ok_or(Error::TooMany)?;
+                self.groups.tenant_mut(tenant).map(|tenant| &mut tenant.gate)
+            }
+            Scope::Group(name) => {
+                let group = self.groups.group_or_new(name).ok_or(Error::TooMany)?;
+                self.groups.get_mut(group).map(|group| &mut group.gate)
+            }
+        };
+        if let Some(gate) = gate {
+            fx.changed |= gate.paused_until != until;
+            gate.paused_until = until;
+        }
+        self.refresh_scope(scope);
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn resume(&mut self, scope: Scope<'_>, fx: &mut Effects<'_>) -> Outcome {
+        let last = self.clock.serial;
+        let gate = match scope {
+            Scope::Queue => Some(&mut self.gate),
+            Scope::Tenant(name) => {
+                let tenant = self.groups.find_tenant(name);
+                tenant.and_then(|tenant| self.groups.tenant_mut(tenant)).map(|tenant| &mut tenant.gate)
+            }
+            Scope::Group(name) => {
+                let group = self.groups.find(name).and_then(|group| self.groups.get_mut(group));
+                group.map(|group| {
+                    if !group.circuit.is_closed() || group.throttle.is_some() {
+                        group.circuit = Circuit { closed: last, ..Circuit::default() };
+                        group.throttle = None;
+                        fx.changed = true;
+                    }
+                    &mut group.gate
+                })
+            }
+        };
+        if let Some(gate) = gate {
+            fx.changed |= gate.paused_until.is_some();
+            gate.paused_until = None;
+        }
+        self.refresh_scope(scope);
         Outcome::Done
     }
 
-    pub(super) fn resume(&mut self, fx: &mut Effects<'_>) -> Outcome {
-        fx.changed |= self.paused_until.is_some();
-        self.paused_until = None;
-        Outcome::Done
+    /// Looks anew at what a pause or a setting changed.
+    fn refresh_scope(&mut self, scope: Scope<'_>) {
+        let terms = self.terms();
+        match scope {
+            Scope::Queue => {}
+            Scope::Tenant(name) => {
+                if let Some(tenant) = self.groups.find_tenant(name) {
+                    self.groups.refresh_tenant(tenant, terms);
+                }
+            }
+            Scope::Group(name) => {
+                if let Some(group) = self.groups.find(name) {
+                    self.groups.refresh(group, terms);
+                }
+            }
+        }
     }
 
     pub(super) fn set(&mut self, patch: &SettingsPatch, fx: &mut Effects<'_>) -> Outcome {
         let settings = self.settings.patched(patch);
+        if settings.group != self.settings.group {
+            // Every group may be concerned: sweeps look at them one by one.
+            self.groups.review = Some(0);
+        }
         fx.changed |= settings != self.settings;
         self.settings = settings;
         Outcome::Done
+    }
+
+    pub(super) fn set_group(
+        &mut self,
+        name: GroupName<'_>,
+        patch: &GroupPatch,
+        fx: &mut Effects<'_>,
+    ) -> Result<Outcome, Error> {
+        let group = self.groups.group_or_new(name).ok_or(Error::TooMany)?;
+        if let Some(group) = self.groups.get_mut(group) {
+            let own = group.own.patched(patch);
+            fx.changed |= own != group.own;
+            group.own = own;
+        }
+        self.refresh_scope(Scope::Group(name));
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn set_tenant(
+        &mut self,
+        name: &[u8],
+        patch: &TenantPatch,
+        fx: &mut Effects<'_>,
+    ) -> Result<Outcome, Error> {
+        let tenant = self.groups.tenant_or_new(name).ok_or(Error::TooMany)?;
+        if let Some(tenant) = self.groups.tenant_mut(tenant) {
+            let settings = tenant.settings.patched(patch);
+            fx.changed |= settings != tenant.settings;
+            tenant.settings = settings;
+        }
+        self.refresh_scope(Scope::Tenant(name));
+        Ok(Outcome::Done)
     }
 
     pub(super) fn forget(&mut self, workers: &[&[u8]], fx: &mut Effects<'_>) -> Outcome {

@@ -1,7 +1,7 @@
 //! The audit: recomputes from the jobs alone what the containers, counters and limits claim, and
 //! says what does not agree. O(n log n); for tests, debug builds, and what comes from bytes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::job::{Job, State};
 use super::limits::{BUDGET_MAX, CLOCK_MS_MAX, INSTANT_MS_MAX};
@@ -27,7 +27,12 @@ impl Queue {
         let mut heap_bytes = 0usize;
         let mut deadlines = 0;
         let mut arrivals = BTreeSet::new();
+        let mut by_group = BTreeMap::<u32, Counts>::new();
         for (slot, job) in self.jobs.iter() {
+            let of_group = by_group.entry(job.group.0).or_default();
+            if let Some(count) = of_group.of(job.state) {
+                *count = count.saturating_add(1);
+            }
             let id = job.id();
             hold!(arrivals.insert(job.arrival), "I3: arrival number {} is used twice", job.arrival);
             hold!(self.index.find(id) == Some(slot), "I1: {id:?} is not found by its id");
@@ -42,7 +47,6 @@ impl Queue {
         hold!(counts == self.counts, "I2: counts are {:?}, found {counts:?}", self.counts);
         hold!(heap_bytes == self.heap_bytes, "I2: heap bytes are {}, found {heap_bytes}", self.heap_bytes);
         for (state, len) in [
-            (State::Ready, self.ready.len()),
             (State::Delayed, self.delayed.len().saturating_add(self.delayed_wall.len())),
             (State::Active, self.leases.len()),
             (State::Done, self.done.len()),
@@ -61,11 +65,18 @@ impl Queue {
             "I1: {} deadlines for {deadlines} jobs",
             self.deadlines.len()
         );
+        for (number, group) in self.groups.iter_after(None) {
+            let found = by_group.remove(&number.0).unwrap_or_default();
+            hold!(group.counts == found, "I2: a group counts {:?}, found {found:?}", group.counts);
+        }
+        hold!(by_group.is_empty(), "I1: a job belongs to a group that is not there");
+        hold!(self.gate.active as usize == counts.get(State::Active), "I8: {} active in all", self.gate.active);
+        self.groups.audit(self.terms())?;
         self.audit_registry(counts.get(State::Active))?;
         self.audit_totals()?;
         hold!(self.clock.now <= CLOCK_MS_MAX && self.clock.wall <= CLOCK_MS_MAX, "the clock is out of range");
         hold!(
-            self.paused_until.is_none_or(|until| until <= INSTANT_MS_MAX || until == u64::MAX),
+            self.gate.paused_until.is_none_or(|until| until <= INSTANT_MS_MAX || until == u64::MAX),
             "pause is out of range"
         );
         Ok(())
@@ -77,7 +88,8 @@ impl Queue {
         let found = match job.state {
             State::Ready => {
                 let rank = u8::MAX.saturating_sub(job.priority);
-                self.ready.contains(rank, (job.since, job.arrival), slot)
+                let group = self.groups.get(job.group);
+                group.is_some_and(|group| group.ready.contains(rank, (job.since, job.arrival), slot))
             }
             State::Delayed if job.follows_wall => self.delayed_wall.contains(key, slot),
             State::Delayed => self.delayed.contains(key, slot),

@@ -1,11 +1,30 @@
 //! What workers do: claim, ack, fail, release, extend, progress.
 
+use super::circuit::Throttle;
+use super::group::{Group, Terms};
 use super::job::{Job, Reason, Slot, State};
 use super::limits::{self, clip};
 use super::mover::Ending;
 use super::op::{Claim, Delivery, Effects, Failure, Held, Outcome};
 use super::registry::WorkerNo;
+use super::serial::Serial;
 use super::{Error, Queue, backoff};
+
+/// What a group needs to know when it is told something.
+pub(super) struct Told {
+    pub terms: Terms,
+    /// The last serial taken.
+    pub last: Serial,
+    /// The group's effective settings.
+    pub of_group: super::GroupDefaults,
+}
+
+impl Told {
+    /// How long the circuit stays open at this level, ms.
+    pub fn wait(&self, level: u32) -> u64 {
+        backoff::wait(self.of_group.backoff, self.last, level)
+    }
+}
 
 /// What a delivery turns out to name.
 enum Found {
@@ -49,9 +68,28 @@ impl Queue {
         self.jobs.get(slot).is_some_and(|job| job.cancelling)
     }
 
+    /// Tells a job's group what became of the delivery with the token that it is given, and looks
+    /// at the group anew.
+    pub(super) fn tell_group(&mut self, slot: Slot, tell: impl FnOnce(&mut Group, Told, Serial)) {
+        let Some(job) = self.jobs.get(slot) else { return };
+        let (number, token) = (job.group, job.token);
+        let (terms, last) = (self.terms(), self.clock.serial);
+        let Some(group) = self.groups.get_mut(number) else { return };
+        let told = Told { terms, last, of_group: group.terms(&terms.defaults) };
+        tell(group, told, token);
+        self.refresh_group(number);
+    }
+
+    /// Whether the job's group is ordered.
+    pub(super) fn is_ordered(&self, job: &Job) -> bool {
+        let group = self.groups.get(job.group);
+        group.is_some_and(|group| group.terms(&self.settings.group).ordered)
+    }
+
     pub(super) fn claim(&mut self, claim: &Claim<'_>, fx: &mut Effects<'_>) -> Outcome {
         let (worker, is_new) = self.registry.seen(claim.worker, self.clock.now);
-        fx.changed |= is_new;
+        // While a changed default is being applied, even a look may move groups out of line.
+        fx.changed |= is_new || self.groups.review.is_some();
         // Jobs past their deadline that no sweep has met yet are settled here, a slice at most.
         let mut expired = 0;
         while fx.claimed.len() < claim.count && expired < limits::SWEEP_SLICE {
@@ -69,16 +107,20 @@ impl Queue {
     }
 
     /// The job that is next in line: the one place where ready jobs are chosen.
-    fn take_ready(&self) -> Option<Slot> {
-        if self.paused_until().is_some() {
+    fn take_ready(&mut self) -> Option<Slot> {
+        if self.hold().is_some() {
             return None;
         }
-        self.ready.first()
+        let group = self.groups.take(self.terms(), limits::SWEEP_SLICE)?;
+        self.groups.get(group)?.ready.first()
     }
 
     fn deliver(&mut self, slot: Slot, worker: WorkerNo, lease: Option<u64>) {
+        let Some(group) = self.jobs.get(slot).map(|job| job.group) else { return };
         let token = self.take_serial();
         let now = self.clock.now;
+        self.gate.pass(self.settings.rate, now);
+        self.groups.served(group, token, self.terms());
         let queue_lease = self.settings.lease;
         self.shift(slot, |job| {
             let lease = lease.or_else(|| job.options().lease).unwrap_or(queue_lease);
@@ -112,6 +154,9 @@ impl Queue {
     pub(super) fn undo(&mut self, grants: &[Delivery<'_>], fx: &mut Effects<'_>) -> Outcome {
         for &grant in grants {
             if let Found::Current(slot) = self.delivery(grant) {
+                let (terms, group) = (self.terms(), self.jobs.get(slot).map(|job| job.group));
+                self.gate.refund(self.settings.rate);
+                self.groups.refund(group.unwrap_or_default(), grant.token, terms);
                 self.edit(slot, |job| job.deliveries = job.deliveries.saturating_sub(1));
                 self.totals.delivered = self.totals.delivered.saturating_sub(1);
                 self.give_back(slot, fx);
@@ -141,6 +186,10 @@ impl Queue {
         if let Some(worker) = self.owner(slot) {
             worker.done = worker.done.saturating_add(1);
         }
+        self.tell_group(slot, |group, told, token| {
+            group.circuit.answered(token, told.last);
+            group.throttle = group.throttle.and_then(Throttle::succeeded);
+        });
         if self.is_cancelling(slot) {
             self.finish_cancelled(slot, true, fx);
         } else {
@@ -167,12 +216,17 @@ impl Queue {
     ) -> Result<Outcome, Error> {
         let slot = self.current(delivery)?;
         fx.changed = true;
+        if matches!(how, Failure::Unavailable | Failure::Throttled(_)) {
+            return Ok(Outcome::State(self.refuse(slot, error, how, fx)));
+        }
+        self.tell_group(slot, |group, told, token| group.circuit.answered(token, told.last));
         self.totals.failed = self.totals.failed.saturating_add(1);
         if let Some(worker) = self.owner(slot) {
             worker.failed = worker.failed.saturating_add(1);
         }
         self.edit(slot, |job| {
             job.attempts = job.attempts.saturating_add(1);
+            job.refusals = 0;
             job.more().error = error.map(clip);
         });
         let Some(job) = self.jobs.get(slot) else { return Err(Error::NoJob) };
@@ -196,6 +250,42 @@ impl Queue {
         Ok(Outcome::State(self.put_off(slot, wait, false)))
     }
 
+    /// The endpoint, not the job, failed: the group is told, and the job keeps its place.
+    fn refuse(&mut self, slot: Slot, error: Option<&[u8]>, how: Failure, fx: &mut Effects<'_>) -> State {
+        self.totals.refused = self.totals.refused.saturating_add(1);
+        self.edit(slot, |job| {
+            job.refusals = job.refusals.saturating_add(1);
+            job.more().error = error.map(clip);
+        });
+        let mut alone = false;
+        self.tell_group(slot, |group, told, token| {
+            let (now, last) = (told.terms.now, told.last);
+            alone = group.name.is_empty();
+            match how {
+                _ if alone => {}
+                Failure::Throttled(length) => {
+                    let goal = told.of_group.concurrency.unwrap_or(group.gate.active);
+                    group.throttle = Some(Throttle::throttled(group.throttle, token, now, last, length, goal));
+                }
+                _ => group.circuit.unavailable(token, now, last, |level| told.wait(level)),
+            }
+        });
+        if self.is_cancelling(slot) {
+            self.finish_cancelled(slot, false, fx);
+            return State::Cancelled;
+        }
+        let Some(job) = self.jobs.get(slot).filter(|_| alone) else {
+            self.give_back(slot, fx);
+            return State::Ready;
+        };
+        // Without a group, the job backs off by itself.
+        let wait = match how {
+            Failure::Throttled(length) => length,
+            _ => self.backoff_of(job, job.refusals),
+        };
+        self.put_off(slot, wait, true)
+    }
+
     /// The job's back-off number `n`, ms.
     pub(super) fn backoff_of(&self, job: &Job, n: u32) -> u64 {
         let backoff = job.options().backoff.unwrap_or(self.settings.backoff);
@@ -207,11 +297,12 @@ impl Queue {
     pub(super) fn put_off(&mut self, slot: Slot, wait: u64, keeps_place: bool) -> State {
         let now = self.clock.now;
         let state = if wait == 0 { State::Ready } else { State::Delayed };
+        let ordered = self.jobs.get(slot).is_some_and(|job| self.is_ordered(job));
         self.shift(slot, |job| {
             job.state = state;
             job.touched = 0;
             if !keeps_place {
-                job.since = now;
+                job.since = if ordered { job.enqueued } else { now };
             }
             job.keeps_place = keeps_place && state == State::Delayed;
             job.at = if state == State::Delayed { now.saturating_add(wait) } else { 0 };
@@ -235,6 +326,7 @@ impl Queue {
         let outcomes = deliveries.iter().map(|&delivery| match self.current(delivery) {
             Ok(slot) => {
                 self.totals.released = self.totals.released.saturating_add(1);
+                self.tell_group(slot, |group, _, token| group.circuit.withdrawn(token));
                 self.give_back(slot, fx);
                 Held::Ok
             }

@@ -1,13 +1,24 @@
 //! One job.
 
+use super::group::GroupNo;
 use super::limits::NAME_BYTES_MAX;
 use super::registry::WorkerNo;
 use super::serial::{Id, Serial};
 use super::settings::JobOptions;
+use super::slab::Number;
 
 /// Where a job lies in its queue. Valid until the next op; says nothing about order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub(super) u32);
+
+impl Number for Slot {
+    fn new(number: u32) -> Self {
+        Self(number)
+    }
+    fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// The states of a job. The numbers are persisted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,12 +100,13 @@ pub(super) struct Job {
     /// Unique, growing; breaks every tie. The id too, unless the client gave one.
     pub arrival: Serial,
     pub payload: Box<[u8]>,
+    pub group: GroupNo,
     /// Ready order: the instant from which it could run. A returned job keeps it.
     pub since: u64,
     /// By state: the due instant (delayed; Unix ms if `follows_wall`), the lease's deadline
     /// (active), the expiry (final; `u64::MAX` for never). Unused when ready.
     pub at: u64,
-    /// When it was enqueued, or redriven.
+    /// When it was enqueued.
     pub enqueued: u64,
     /// When it was last claimed (active), or ended (final); else 0.
     pub touched: u64,
@@ -108,6 +120,8 @@ pub(super) struct Job {
     pub attempts: u32,
     /// Lapses and counted recoveries used up.
     pub crashes: u32,
+    /// Without a group: how often in a row its endpoint was unavailable.
+    pub refusals: u32,
     pub state: State,
     pub priority: u8,
     /// Delayed: `at` is a wall clock instant.
@@ -142,6 +156,11 @@ pub(super) struct More {
 impl Job {
     pub fn id(&self) -> Id<'_> {
         self.custom_id().map_or(Id::Serial(self.arrival), Id::Custom)
+    }
+
+    /// Whether it waits to be handed out again, which holds up an ordered group.
+    pub fn is_retry(&self) -> bool {
+        self.state == State::Delayed && self.deliveries > 0
     }
 
     pub fn custom_id(&self) -> Option<&[u8]> {

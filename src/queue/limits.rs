@@ -29,6 +29,15 @@ pub const BUDGET_MAX: u32 = 1_000_000_000;
 /// Largest count setting (`MAXLEN`, `KEEPDONE`, `KEEPDEAD`).
 pub const KEEP_MAX: u64 = u32::MAX as u64;
 
+/// Largest `CONCURRENCY` and `WEIGHT`.
+pub const CONCURRENCY_MAX: u32 = 1_000_000;
+
+/// Largest `n` and `BURST` of a `RATE`.
+pub const RATE_COUNT_MAX: u64 = 1_000_000;
+
+/// Longest period of a `RATE`, ms (about 49 days).
+pub const RATE_PERIOD_MAX: u64 = u32::MAX as u64;
+
 /// Due items that one sweep may settle. A slice of this size takes well under a millisecond.
 pub const SWEEP_SLICE: usize = 1_000;
 
@@ -44,6 +53,9 @@ pub const CHUNK_BYTES_TARGET: usize = 256 * 1024;
 pub const JOBS_MAX: usize = u32::MAX as usize;
 
 const _: () = assert!(INSTANT_MS_MAX < u64::MAX / 4);
+// A bucket counts in units of 1/count ms: clock, and a full burst of tokens, must fit.
+const _: () = assert!(CLOCK_MS_MAX.leading_zeros() > 20 && RATE_COUNT_MAX <= 1 << 20);
+const _: () = assert!(RATE_COUNT_MAX * RATE_PERIOD_MAX < u64::MAX / 4);
 const _: () = assert!(COUNT_DEFAULT <= COUNT_MAX);
 const _: () = assert!(COUNT_MAX <= LIST_SCAN_MAX);
 const _: () = assert!(NAME_BYTES_MAX < TEXT_BYTES_MAX);

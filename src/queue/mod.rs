@@ -22,19 +22,24 @@
 //! lapse more than is forgiven, leads to dead. I6 ready order is (priority, since, arrival). I7
 //! `next_wakeup` is the least of all due instants. I9 enqueued = delayed + ready + active + done +
 //! dead + cancelled + removed. I10 decode(encode(q)) = q. I11 an error changes nothing. I12 the
-//! same ops, the same bytes. (I8 and I13 come with groups.)
+//! same ops, the same bytes. I8 what is active under queue, tenant and
+//! group equals the leases it covers. I13 a group is in the rotation iff it is eligible.
 
 mod admin;
 pub mod backoff;
 mod check;
+mod circuit;
 mod consume;
 mod error;
+mod gate;
+mod group;
 mod index;
 mod job;
 pub mod limits;
 mod mover;
 mod op;
 mod produce;
+mod rate;
 mod registry;
 mod serial;
 mod settings;
@@ -46,21 +51,29 @@ mod tests;
 mod timeline;
 mod view;
 
+pub use circuit::{Circuit, Throttle};
 pub use error::Error;
+pub use gate::{Gate, Hold};
+pub use group::GroupName;
 pub use job::{Reason, Slot, State};
 pub use op::{
     Cancel, Claim, Delivery, Effects, Ended, Enqueue, Failure, Held, IfExists, Observer, Op,
-    Outcome, Payloads, Recover, Recovered, Stamp, When, Who,
+    Outcome, Payloads, Recover, Recovered, Scope, Stamp, When, Who,
 };
 pub use serial::{Id, SHOWN_BYTES_MAX, Serial};
-pub use settings::{Backoff, JobOptions, Settings, SettingsPatch};
-pub use view::{Cursor, JobView, Next, Page, WorkerView};
+pub use rate::{Bucket, Rate};
+pub use settings::{
+    Backoff, GroupDefaults, GroupPatch, GroupSettings, JobOptions, Settings, SettingsPatch, TenantPatch,
+    TenantSettings,
+};
+pub use view::{Cursor, GroupView, JobView, Next, Page, TenantView, WorkerView};
 
+use group::{Groups, Terms};
 use index::Index;
 use job::Job;
 use registry::Registry;
 use slab::Slab;
-use timeline::{Ready, Timeline};
+use timeline::Timeline;
 
 /// A queue: jobs in their containers, a registry of workers, settings, and a clock.
 ///
@@ -69,16 +82,17 @@ use timeline::{Ready, Timeline};
 pub struct Queue {
     settings: Settings,
     clock: Stamp,
-    /// Until when nothing is handed out, duration clock, ms; `u64::MAX`: until resumed.
-    paused_until: Option<u64>,
+    /// The pause and limits of the whole queue.
+    gate: Gate,
     totals: Totals,
     registry: Registry,
 
     // What follows is written by the mover alone.
-    jobs: Slab<Job>,
+    jobs: Slab<Slot, Job>,
     index: Index,
     counts: Counts,
-    ready: Ready,
+    /// Groups and tenants, with the ready jobs of each.
+    groups: Groups,
     /// Delayed by duration, by due instant.
     delayed: Timeline,
     /// Delayed until a wall clock instant, by that.
@@ -118,6 +132,8 @@ pub struct Totals {
     pub cancelled: u64,
     /// Dead jobs that were given a new life.
     pub redriven: u64,
+    /// `UNAVAILABLE` and `THROTTLED` reported.
+    pub refused: u64,
     /// Jobs that are gone: expired, purged, replaced, evicted, or never retained.
     pub removed: u64,
 }
@@ -143,13 +159,13 @@ impl Queue {
         Self {
             settings,
             clock: stamp,
-            paused_until: None,
+            gate: Gate::default(),
             totals: Totals::default(),
             registry: Registry::default(),
             jobs: Slab::default(),
             index: Index::default(),
             counts: Counts::default(),
-            ready: Ready::default(),
+            groups: Groups::default(),
             delayed: Timeline::default(),
             delayed_wall: Timeline::default(),
             leases: Timeline::default(),
@@ -189,9 +205,11 @@ impl Queue {
             Op::Redrive { ids } => Ok(self.redrive(ids, fx)),
             Op::RedriveAll { count } => Ok(self.redrive_all(*count, fx)),
             Op::Purge { state, count } => self.purge(*state, *count, fx),
-            Op::Pause { length } => Ok(self.pause(*length, fx)),
-            Op::Resume => Ok(self.resume(fx)),
+            Op::Pause { scope, length } => self.pause(*scope, *length, fx),
+            Op::Resume { scope } => Ok(self.resume(*scope, fx)),
             Op::Set(patch) => Ok(self.set(patch, fx)),
+            Op::SetGroup { name, patch } => self.set_group(*name, patch, fx),
+            Op::SetTenant { name, patch } => self.set_tenant(name, patch, fx),
             Op::Sweep { limit } => Ok(self.sweep(*limit, fx)),
             Op::Forget { workers } => Ok(self.forget(workers, fx)),
         }
@@ -240,12 +258,20 @@ impl Queue {
     /// nothing is timed. It may have passed. O(log n).
     #[must_use]
     pub fn next_wakeup(&self) -> Option<u64> {
-        if self.over_keep_done() || self.over_keep_dead() {
+        if self.over_keep_done() || self.over_keep_dead() || self.groups.review.is_some() {
             return Some(self.clock.now);
         }
+        // When the queue itself is out of rate, nothing changes at that instant but what may be
+        // handed out: whoever waits for work is to be served then.
+        let rate = match self.gate.hold(self.settings.concurrency, self.settings.rate, self.clock.now) {
+            Some(Hold::Rate(at)) if self.groups.first().is_some() => Some(at),
+            _ => None,
+        };
         let first = |timeline: &Timeline| timeline.first().map(|((at, _), _)| at);
         [
-            self.paused_until,
+            self.gate.paused_until,
+            rate,
+            self.groups.next_wake(),
             first(&self.deadlines),
             first(&self.delayed),
             first(&self.delayed_wall).map(|wall| self.wall_to_now(wall)),
@@ -286,6 +312,11 @@ impl Queue {
         [first, second].into_iter().zip([0, 1]).filter_map(|(timeline, rank)| Some((rank, timeline?)))
     }
 
+    /// What the eligibility of groups depends on now.
+    const fn terms(&self) -> Terms {
+        Terms { now: self.clock.now, defaults: self.settings.group }
+    }
+
     fn container_bytes(&self) -> usize {
         [
             &self.delayed,
@@ -297,7 +328,7 @@ impl Queue {
             &self.deadlines,
         ]
         .into_iter()
-        .fold(self.ready.bytes(), |sum, timeline| sum.saturating_add(timeline.bytes()))
+        .fold(self.groups.bytes(), |sum, timeline| sum.saturating_add(timeline.bytes()))
     }
 }
 

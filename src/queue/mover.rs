@@ -1,5 +1,6 @@
 //! The one mover: whatever changes a job's state, container and counters does it here, together.
 
+use super::group::GroupNo;
 use super::job::{Job, Reason, Slot, State};
 use super::op::{Effects, Ended};
 use super::timeline::Timeline;
@@ -20,7 +21,7 @@ pub(super) struct Ending<'a> {
 }
 
 impl Queue {
-    /// Takes a new job in. Its id must be free.
+    /// Takes a new job in. Its id must be free. Its group is to be refreshed then.
     pub(super) fn admit(&mut self, job: Job) -> Result<Slot, Error> {
         let bytes = job.heap_bytes();
         let slot = self.jobs.insert(job).ok_or(Error::TooMany)?;
@@ -35,11 +36,18 @@ impl Queue {
         Ok(slot)
     }
 
+    /// Looks anew at the group of a job that came, went or changed.
+    pub(super) fn refresh_group(&mut self, group: GroupNo) {
+        let terms = self.terms();
+        self.groups.refresh(group, terms);
+    }
+
     /// Changes a job in any way but its ids, and moves it to where it then belongs.
     pub(super) fn shift(&mut self, slot: Slot, change: impl FnOnce(&mut Job)) {
-        self.unlink(slot);
+        let Some(group) = self.unlink(slot) else { return };
         self.edit(slot, change);
         self.link(slot);
+        self.refresh_group(group);
     }
 
     /// Changes what no container is ordered by.
@@ -112,12 +120,13 @@ impl Queue {
     }
 
     fn discard(&mut self, slot: Slot) {
-        self.unlink(slot);
+        let Some(group) = self.unlink(slot) else { return };
         if let Some(job) = self.jobs.remove(slot) {
             self.index.remove(job.id());
             self.heap_bytes = self.heap_bytes.saturating_sub(job.heap_bytes());
             self.totals.removed = self.totals.removed.saturating_add(1);
         }
+        self.refresh_group(group);
     }
 
     /// Evicts one job if more are retained than the settings allow. Whether it did.
@@ -157,10 +166,12 @@ impl Queue {
         }
     }
 
-    fn unlink(&mut self, slot: Slot) {
-        let Some(job) = self.jobs.get(slot) else { return };
+    /// Takes a job out of its containers and counters. Its group.
+    fn unlink(&mut self, slot: Slot) -> Option<GroupNo> {
+        let job = self.jobs.get(slot)?;
         let (state, follows_wall, priority) = (job.state, job.follows_wall, job.priority);
         let (arrival, since, at) = (job.arrival, job.since, job.at);
+        let (group, is_retry) = (job.group, job.is_retry());
         if let Some(deadline) = job.deadline() {
             self.deadlines.remove((deadline, arrival));
         }
@@ -172,17 +183,23 @@ impl Queue {
         }
         match self.timeline(state, follows_wall) {
             Some(timeline) => timeline.remove((at, arrival)),
-            None => self.ready.remove(priority, (since, arrival)),
+            None => self.groups.get_mut(group)?.ready.remove(priority, (since, arrival)),
         };
         if let Some(count) = self.counts.of(state) {
             *count = count.saturating_sub(1);
         }
+        if state == State::Active {
+            self.gate.active = self.gate.active.saturating_sub(1);
+        }
+        self.groups.count(group, state, is_retry, false);
+        Some(group)
     }
 
     fn link(&mut self, slot: Slot) {
         let Some(job) = self.jobs.get(slot) else { return };
         let (state, follows_wall, priority) = (job.state, job.follows_wall, job.priority);
         let (arrival, since, at) = (job.arrival, job.since, job.at);
+        let (group, is_retry) = (job.group, job.is_retry());
         if let Some(deadline) = job.deadline() {
             self.deadlines.insert((deadline, arrival), slot);
         }
@@ -194,11 +211,19 @@ impl Queue {
         }
         match self.timeline(state, follows_wall) {
             Some(timeline) => timeline.insert((at, arrival), slot),
-            None => self.ready.insert(priority, (since, arrival), slot),
+            None => {
+                if let Some(group) = self.groups.get_mut(group) {
+                    group.ready.insert(priority, (since, arrival), slot);
+                }
+            }
         }
         if let Some(count) = self.counts.of(state) {
             *count = count.saturating_add(1);
         }
+        if state == State::Active {
+            self.gate.active = self.gate.active.saturating_add(1);
+        }
+        self.groups.count(group, state, is_retry, true);
     }
 
     /// Whether `more` jobs still fit.

@@ -1,8 +1,9 @@
 //! Everything that can happen to a queue, and what comes of it.
 
+use super::group::GroupName;
 use super::job::{Slot, State};
 use super::serial::{Id, Serial};
-use super::settings::{JobOptions, SettingsPatch};
+use super::settings::{GroupPatch, JobOptions, SettingsPatch, TenantPatch};
 
 /// A change of a queue. All of them go through [`super::Queue::apply`].
 ///
@@ -99,13 +100,32 @@ pub enum Op<'a> {
     },
     /// `RQ.PAUSE`: nothing is handed out.
     Pause {
+        /// Of what.
+        scope: Scope<'a>,
         /// For so many ms from now; `None`: until `Resume`.
         length: Option<u64>,
     },
-    /// `RQ.RESUME`.
-    Resume,
+    /// `RQ.RESUME`. A group's circuit and throttle are cleared too.
+    Resume {
+        /// Of what.
+        scope: Scope<'a>,
+    },
     /// `RQ.QUEUE.SET`.
     Set(SettingsPatch),
+    /// `RQ.GROUP.SET`.
+    SetGroup {
+        /// The group; made if need be.
+        name: GroupName<'a>,
+        /// What changes.
+        patch: GroupPatch,
+    },
+    /// `RQ.TENANT.SET`.
+    SetTenant {
+        /// The tenant; made if need be.
+        name: &'a [u8],
+        /// What changes.
+        patch: TenantPatch,
+    },
     /// Settle what is due at the queue's clock: delays, leases, deadlines, retention, pause.
     Sweep {
         /// At most so many items.
@@ -145,6 +165,8 @@ pub struct Enqueue<'a> {
     pub payloads: Payloads<'a>,
     /// The client's own id, and what to do when a job with that id exists.
     pub id: Option<(&'a [u8], IfExists)>,
+    /// Where they belong.
+    pub group: GroupName<'a>,
     /// From when the jobs may run.
     pub when: Option<When>,
     /// Higher first.
@@ -213,6 +235,21 @@ pub enum Failure {
     RetryAfter(u64),
     /// Dead at once.
     Dead,
+    /// The endpoint failed, not the job: no attempt is used up, and the group backs off.
+    Unavailable,
+    /// The endpoint asked for so many ms of rest: no attempt is used up.
+    Throttled(u64),
+}
+
+/// What a pause is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// The whole queue.
+    Queue,
+    /// A tenant.
+    Tenant(&'a [u8]),
+    /// A group.
+    Group(GroupName<'a>),
 }
 
 /// See [`Op::Recover`].
@@ -242,7 +279,7 @@ pub enum Who<'a> {
 /// What came of an op; by op, see the variants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// `Clock`, `Register`, `Undo`, `Pause`, `Resume`, `Set`, `Forget`.
+    /// `Clock`, `Register`, `Undo`, `Pause`, `Resume`, `Set…`, `Forget`.
     Done,
     /// `Enqueue`: `count` jobs with consecutive serials from `first` on. (A custom id is the id
     /// of the one job then.)

@@ -57,6 +57,7 @@ impl Queue {
         if let Some(slot) = replaced {
             self.remove(slot, fx);
         }
+        let group = self.groups.group_or_new(op.group).ok_or(Error::TooMany)?;
         let mut first = Serial::NONE;
         for payload in payloads {
             let arrival = self.take_serial();
@@ -66,6 +67,7 @@ impl Queue {
             let mut job = Job {
                 arrival,
                 payload: (*payload).into(),
+                group,
                 since: now,
                 at: due.as_ref().map_or(0, |due| due.at),
                 enqueued: now,
@@ -75,6 +77,7 @@ impl Queue {
                 deliveries: 0,
                 attempts: 0,
                 crashes: 0,
+                refusals: 0,
                 state: if due.is_some() { State::Delayed } else { State::Ready },
                 priority: op.priority,
                 follows_wall: due.as_ref().is_some_and(|due| due.follows_wall),
@@ -91,6 +94,7 @@ impl Queue {
             }
             self.admit(job)?;
         }
+        self.refresh_group(group);
         self.totals.enqueued = self.totals.enqueued.saturating_add(payloads.len() as u64);
         fx.changed |= !payloads.is_empty();
         Ok(Outcome::Enqueued { first, count: payloads.len() })
@@ -107,6 +111,8 @@ impl Queue {
                 }
                 State::Active => {
                     if !job.cancelling {
+                        // Its worker may give it up without a word: another probe may go.
+                        self.tell_group(slot, |group, _, token| group.circuit.withdrawn(token));
                         self.edit(slot, |job| job.cancelling = true);
                         fx.changed = true;
                     }
@@ -140,12 +146,13 @@ impl Queue {
         let due = self.due(when);
         check_deadline(job.deadline(), due.as_ref(), now)?;
         let mut state = job.state;
+        let ordered = self.is_ordered(job);
         self.shift(slot, |job| {
             if let Some(priority) = priority {
                 job.priority = priority;
             }
             if when.is_some() {
-                job.since = now;
+                job.since = if ordered { job.enqueued } else { now };
                 job.keeps_place = false;
                 job.follows_wall = due.as_ref().is_some_and(|due| due.follows_wall);
                 job.at = due.as_ref().map_or(0, |due| due.at);

@@ -1,4 +1,6 @@
-//! Settings of a queue and the options of a job that override them.
+//! Settings of queues, tenants and groups, and the options of a job.
+
+use super::rate::Rate;
 
 /// What a queue goes by. `None` means "no limit". Durations in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,114 @@ pub struct Settings {
     pub max_len: Option<u64>,
     /// How long a worker that holds nothing is remembered after its last sign of life.
     pub worker_ttl: Option<u64>,
+    /// Most jobs active at once.
+    pub concurrency: Option<u32>,
+    /// Claims per time.
+    pub rate: Option<Rate>,
+    /// What groups go by that have nothing of their own.
+    pub group: GroupDefaults,
+}
+
+/// What a group goes by; `None` means "no limit". Durations in ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupDefaults {
+    /// Most of its jobs active at once.
+    pub concurrency: Option<u32>,
+    /// Claims per time.
+    pub rate: Option<Rate>,
+    /// How long its circuit stays open.
+    pub backoff: Backoff,
+    /// One at a time, in order of arrival; a job that waits for its retry holds up the others.
+    pub ordered: bool,
+}
+
+impl Default for GroupDefaults {
+    fn default() -> Self {
+        Self { concurrency: None, rate: None, backoff: Backoff { base: 5_000, max: 3_600_000 }, ordered: false }
+    }
+}
+
+/// What was set on a group itself; `None`: as the queue's defaults say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // named as in `GroupDefaults`
+pub struct GroupSettings {
+    pub concurrency: Option<Option<u32>>,
+    pub rate: Option<Option<Rate>>,
+    pub backoff: Option<Backoff>,
+    pub ordered: Option<bool>,
+}
+
+impl GroupSettings {
+    /// What the group goes by.
+    #[must_use]
+    pub fn over(&self, defaults: &GroupDefaults) -> GroupDefaults {
+        GroupDefaults {
+            concurrency: self.concurrency.unwrap_or(defaults.concurrency),
+            rate: self.rate.unwrap_or(defaults.rate),
+            backoff: self.backoff.unwrap_or(defaults.backoff),
+            ordered: self.ordered.unwrap_or(defaults.ordered),
+        }
+    }
+
+    /// These settings with the patch laid over them.
+    #[must_use]
+    pub fn patched(&self, patch: &GroupPatch) -> Self {
+        Self {
+            concurrency: patch.concurrency.unwrap_or(self.concurrency),
+            rate: patch.rate.unwrap_or(self.rate),
+            backoff: patch.backoff.unwrap_or(self.backoff),
+            ordered: patch.ordered.unwrap_or(self.ordered),
+        }
+    }
+}
+
+/// A change of a group's settings: `None` leaves one as it is, `Some(None)` gives it back to the
+/// queue's defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, clippy::option_option)] // named as in `GroupDefaults`
+pub struct GroupPatch {
+    pub concurrency: Option<Option<Option<u32>>>,
+    pub rate: Option<Option<Option<Rate>>>,
+    pub backoff: Option<Option<Backoff>>,
+    pub ordered: Option<Option<bool>>,
+}
+
+/// What a tenant goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantSettings {
+    /// Its share of the claims beside other tenants, at least 1.
+    pub weight: u32,
+    /// Most of its jobs active at once.
+    pub concurrency: Option<u32>,
+    /// Claims per time.
+    pub rate: Option<Rate>,
+}
+
+impl Default for TenantSettings {
+    fn default() -> Self {
+        Self { weight: 1, concurrency: None, rate: None }
+    }
+}
+
+impl TenantSettings {
+    /// These settings with the patch laid over them.
+    #[must_use]
+    pub fn patched(&self, patch: &TenantPatch) -> Self {
+        Self {
+            weight: patch.weight.unwrap_or(self.weight),
+            concurrency: patch.concurrency.unwrap_or(self.concurrency),
+            rate: patch.rate.unwrap_or(self.rate),
+        }
+    }
+}
+
+/// A change of a tenant's settings: `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // named as in `TenantSettings`
+pub struct TenantPatch {
+    pub weight: Option<u32>,
+    pub concurrency: Option<Option<u32>>,
+    pub rate: Option<Option<Rate>>,
 }
 
 impl Default for Settings {
@@ -41,6 +151,9 @@ impl Default for Settings {
             keep_dead: Some(10_000),
             max_len: None,
             worker_ttl: Some(300_000),
+            concurrency: None,
+            rate: None,
+            group: GroupDefaults::default(),
         }
     }
 }
@@ -69,6 +182,12 @@ pub struct SettingsPatch {
     pub keep_dead: Option<Option<u64>>,
     pub max_len: Option<Option<u64>>,
     pub worker_ttl: Option<Option<u64>>,
+    pub concurrency: Option<Option<u32>>,
+    pub rate: Option<Option<Rate>>,
+    pub group_concurrency: Option<Option<u32>>,
+    pub group_rate: Option<Option<Rate>>,
+    pub group_backoff: Option<Backoff>,
+    pub group_ordered: Option<bool>,
 }
 
 impl Settings {
@@ -87,6 +206,14 @@ impl Settings {
             keep_dead: patch.keep_dead.unwrap_or(self.keep_dead),
             max_len: patch.max_len.unwrap_or(self.max_len),
             worker_ttl: patch.worker_ttl.unwrap_or(self.worker_ttl),
+            concurrency: patch.concurrency.unwrap_or(self.concurrency),
+            rate: patch.rate.unwrap_or(self.rate),
+            group: GroupDefaults {
+                concurrency: patch.group_concurrency.unwrap_or(self.group.concurrency),
+                rate: patch.group_rate.unwrap_or(self.group.rate),
+                backoff: patch.group_backoff.unwrap_or(self.group.backoff),
+                ordered: patch.group_ordered.unwrap_or(self.group.ordered),
+            },
         }
     }
 }

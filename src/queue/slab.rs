@@ -1,10 +1,15 @@
-//! Slots for jobs: chunks that come and go, so that growth never copies and memory is given back.
+//! Numbered slots: chunks that come and go, so that growth never copies and memory is given back.
 //!
-//! Which slot a job gets is an accident of history: it never decides an order.
+//! Which slot a value gets is an accident of history: it never decides an order.
 
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 
-use super::job::Slot;
+/// What a slab's entries are numbered with.
+pub(super) trait Number: Copy + Eq {
+    fn new(number: u32) -> Self;
+    fn number(self) -> u32;
+}
 
 /// Entries of one chunk: 2^8.
 const CHUNK_BITS: u32 = 8;
@@ -12,13 +17,14 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 
 /// Values in numbered slots. All operations are O(1), or O(log n) in the number of chunks.
 #[derive(Clone, Debug)]
-pub(super) struct Slab<T> {
+pub(super) struct Slab<N, T> {
     chunks: Vec<Option<Box<Chunk<T>>>>,
     /// Chunks with a free entry, present or not. The lowest is filled first, so that high ones
     /// empty and go.
     open: BTreeSet<u32>,
     present: usize,
     len: usize,
+    numbers: PhantomData<fn() -> N>,
 }
 
 #[derive(Clone, Debug)]
@@ -29,13 +35,13 @@ struct Chunk<T> {
     lowest_free: usize,
 }
 
-impl<T> Default for Slab<T> {
+impl<N, T> Default for Slab<N, T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), open: BTreeSet::new(), present: 0, len: 0 }
+        Self { chunks: Vec::new(), open: BTreeSet::new(), present: 0, len: 0, numbers: PhantomData }
     }
 }
 
-impl<T> Slab<T> {
+impl<N: Number, T> Slab<N, T> {
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -47,22 +53,22 @@ impl<T> Slab<T> {
             .saturating_add(self.chunks.capacity().saturating_mul(size_of::<usize>()))
     }
 
-    fn place(slot: Slot) -> (usize, usize) {
-        ((slot.0 >> CHUNK_BITS) as usize, slot.0 as usize % CHUNK)
+    fn place(slot: N) -> (usize, usize) {
+        ((slot.number() >> CHUNK_BITS) as usize, slot.number() as usize % CHUNK)
     }
 
-    pub fn get(&self, slot: Slot) -> Option<&T> {
+    pub fn get(&self, slot: N) -> Option<&T> {
         let (chunk, entry) = Self::place(slot);
         self.chunks.get(chunk)?.as_ref()?.entries.get(entry)?.as_ref()
     }
 
-    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+    pub fn get_mut(&mut self, slot: N) -> Option<&mut T> {
         let (chunk, entry) = Self::place(slot);
         self.chunks.get_mut(chunk)?.as_mut()?.entries.get_mut(entry)?.as_mut()
     }
 
     /// The slot that the next insert will use; `None` when all 2^32 are taken.
-    pub fn insert(&mut self, value: T) -> Option<Slot> {
+    pub fn insert(&mut self, value: T) -> Option<N> {
         let number = match self.open.first() {
             Some(&number) => number,
             None => {
@@ -89,10 +95,10 @@ impl<T> Slab<T> {
             self.open.remove(&number);
         }
         self.len = self.len.saturating_add(1);
-        u32::try_from(free).ok().map(|entry| Slot(number << CHUNK_BITS | entry))
+        u32::try_from(free).ok().map(|entry| N::new(number << CHUNK_BITS | entry))
     }
 
-    pub fn remove(&mut self, slot: Slot) -> Option<T> {
+    pub fn remove(&mut self, slot: N) -> Option<T> {
         let (number, entry) = Self::place(slot);
         let place = self.chunks.get_mut(number)?;
         let chunk = place.as_mut()?;
@@ -101,7 +107,7 @@ impl<T> Slab<T> {
         chunk.used = chunk.used.saturating_sub(1);
         chunk.lowest_free = chunk.lowest_free.min(entry);
         if chunk.used == CHUNK.saturating_sub(1) {
-            self.open.insert(slot.0 >> CHUNK_BITS);
+            self.open.insert(slot.number() >> CHUNK_BITS);
         }
         // One empty chunk is kept, so that a queue that hovers around empty allocates nothing.
         if chunk.used == 0 && self.present > 1 {
@@ -125,12 +131,12 @@ impl<T> Slab<T> {
     }
 
     /// All values, in no order that may matter.
-    pub fn iter(&self) -> impl Iterator<Item = (Slot, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (N, &T)> {
         self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
             chunk.iter().flat_map(move |chunk| {
                 chunk.entries.iter().enumerate().filter_map(move |(entry, value)| {
                     let slot = u32::try_from(number << CHUNK_BITS | entry).ok()?;
-                    Some((Slot(slot), value.as_ref()?))
+                    Some((N::new(slot), value.as_ref()?))
                 })
             })
         })
@@ -141,11 +147,12 @@ impl<T> Slab<T> {
 mod tests {
     use std::collections::HashMap;
 
+    use super::super::job::Slot;
     use super::*;
 
     #[test]
     fn agrees_with_a_hash_map_and_gives_memory_back() {
-        let mut slab = Slab::default();
+        let mut slab = Slab::<Slot, u64>::default();
         let mut model = HashMap::new();
         let mut random = 1u64;
         for round in 0..60_000u64 {

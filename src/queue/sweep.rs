@@ -22,8 +22,11 @@ impl Queue {
     /// Settles one due item, in a fixed order of kinds. Whether there was one.
     fn settle_one(&mut self, fx: &mut Effects<'_>) -> bool {
         let now = self.clock.now;
-        if self.paused_until.is_some_and(|until| until <= now) {
-            self.paused_until = None;
+        let terms = self.terms();
+        if self.gate.paused_until.is_some_and(|until| until <= now) {
+            self.gate.paused_until = None;
+        } else if self.groups.wake_one(terms) {
+            // It is in line now, or forgotten.
         } else if let Some(slot) = self.deadlines.due(now) {
             self.bury(slot, Reason::Deadline, fx);
         } else if let Some(slot) = self.delayed.due(now) {
@@ -37,7 +40,7 @@ impl Queue {
         {
             self.remove(slot, fx);
         } else {
-            return self.evict_over_keep(fx);
+            return self.evict_over_keep(fx) || self.groups.review_one(terms);
         }
         true
     }
@@ -46,7 +49,13 @@ impl Queue {
     fn come_due(&mut self, slot: Slot) {
         let Some(job) = self.jobs.get(slot) else { return };
         let due = if job.follows_wall { self.wall_to_now(job.at) } else { job.at };
-        let since = if job.keeps_place { job.since } else { due.max(job.enqueued).min(self.clock.now) };
+        let since = if job.keeps_place {
+            job.since
+        } else if self.is_ordered(job) {
+            job.enqueued
+        } else {
+            due.max(job.enqueued).min(self.clock.now)
+        };
         self.shift(slot, |job| {
             job.state = State::Ready;
             job.since = since;
@@ -59,6 +68,7 @@ impl Queue {
     /// Its lease ran out: a crash is used up.
     fn lapse(&mut self, slot: Slot, fx: &mut Effects<'_>) {
         self.totals.lapsed = self.totals.lapsed.saturating_add(1);
+        self.vanish(slot);
         if self.crash(slot, fx) {
             return;
         }
@@ -72,6 +82,13 @@ impl Queue {
                 self.put_off(slot, wait, true);
             }
         }
+    }
+
+    /// Its worker went away without a word: if it was a probe, its group waits once more.
+    fn vanish(&mut self, slot: Slot) {
+        self.tell_group(slot, |group, told, token| {
+            group.circuit.vanished(token, told.terms.now, told.last, |level| told.wait(level));
+        });
     }
 
     /// Uses up a crash of an active job. Whether that ended it.
@@ -120,6 +137,7 @@ impl Queue {
             }
             for slot in slots {
                 self.totals.recovered = self.totals.recovered.saturating_add(1);
+                self.vanish(slot);
                 if !recover.counted || !self.crash(slot, fx) {
                     self.give_back(slot, fx);
                 }

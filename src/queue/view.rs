@@ -1,8 +1,11 @@
 //! Read views: what may be seen of a queue from outside. Nothing here changes anything.
 
+use super::circuit::{Circuit, Throttle};
+use super::gate::{Gate, Hold};
+use super::group::{Group, GroupName, Tenant};
 use super::job::{Job, Reason, Slot, State};
 use super::serial::{Id, Serial};
-use super::settings::{JobOptions, Settings};
+use super::settings::{GroupDefaults, GroupSettings, JobOptions, Settings, TenantSettings};
 use super::{Queue, limits};
 
 /// Everything about one job. Instants are on the queue's duration clock, in ms;
@@ -28,6 +31,17 @@ impl<'q> JobView<'q> {
     #[must_use]
     pub const fn arrival(&self) -> Serial {
         self.job.arrival
+    }
+
+    /// Its group.
+    #[must_use]
+    pub fn group(&self) -> GroupName<'q> {
+        let group = self.queue.groups.get(self.job.group);
+        let tenant = group.and_then(|group| self.queue.groups.tenant(group.tenant));
+        GroupName {
+            tenant: tenant.map_or(&[], |tenant| &tenant.name),
+            group: group.map_or(&[], |group| &group.name),
+        }
     }
 
     /// State.
@@ -90,7 +104,7 @@ impl<'q> JobView<'q> {
         self.job.options()
     }
 
-    /// When it was enqueued, or redriven.
+    /// When it was enqueued.
     #[must_use]
     pub const fn enqueued(&self) -> u64 {
         self.job.enqueued
@@ -195,6 +209,118 @@ pub struct WorkerView<'q> {
     pub crashed: u64,
 }
 
+/// A group as operators see it.
+#[derive(Clone, Copy)]
+pub struct GroupView<'q> {
+    group: &'q Group,
+    queue: &'q Queue,
+}
+
+impl<'q> GroupView<'q> {
+    /// Its names.
+    #[must_use]
+    pub fn name(&self) -> GroupName<'q> {
+        let tenant = self.queue.groups.tenant(self.group.tenant);
+        GroupName { tenant: tenant.map_or(&[], |tenant| &tenant.name), group: &self.group.name }
+    }
+
+    /// Number of its birth: the order of listings, and their cursor.
+    #[must_use]
+    pub const fn born(&self) -> u64 {
+        self.group.born
+    }
+
+    /// What was set on it.
+    #[must_use]
+    pub const fn own_settings(&self) -> &'q GroupSettings {
+        &self.group.own
+    }
+
+    /// What it goes by.
+    #[must_use]
+    pub fn settings(&self) -> GroupDefaults {
+        self.group.terms(&self.queue.settings.group)
+    }
+
+    /// The concurrency that it has now, throttled or not; `None`: no limit.
+    #[must_use]
+    pub fn concurrency(&self) -> Option<u32> {
+        self.group.concurrency(&self.settings())
+    }
+
+    /// Its jobs in a state.
+    #[must_use]
+    pub fn count(&self, state: State) -> usize {
+        self.group.counts.get(state)
+    }
+
+    /// Its pause, active jobs and rate.
+    #[must_use]
+    pub const fn gate(&self) -> &'q Gate {
+        &self.group.gate
+    }
+
+    /// Its circuit.
+    #[must_use]
+    pub const fn circuit(&self) -> &'q Circuit {
+        &self.group.circuit
+    }
+
+    /// Its throttle, if it was throttled lately.
+    #[must_use]
+    pub const fn throttle(&self) -> Option<&'q Throttle> {
+        self.group.throttle.as_ref()
+    }
+
+    /// Since when its first job in line could run.
+    #[must_use]
+    pub fn oldest_ready(&self) -> Option<u64> {
+        self.group.ready.oldest()
+    }
+
+    /// Why none of its jobs is handed out: by itself, its tenant, or the queue. `None`: they are,
+    /// or it has none ready.
+    #[must_use]
+    pub fn hold(&self) -> Option<Hold> {
+        let tenant = self.queue.groups.tenant(self.group.tenant);
+        let of_tenant = tenant.and_then(|tenant| tenant.hold(self.queue.clock.now));
+        self.group.hold(self.queue.terms()).or(of_tenant).or_else(|| self.queue.hold())
+    }
+}
+
+/// A tenant as operators see it.
+#[derive(Clone, Copy)]
+pub struct TenantView<'q> {
+    tenant: &'q Tenant,
+    queue: &'q Queue,
+}
+
+impl<'q> TenantView<'q> {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'q [u8] {
+        &self.tenant.name
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub const fn settings(&self) -> &'q TenantSettings {
+        &self.tenant.settings
+    }
+
+    /// Its pause, active jobs and rate.
+    #[must_use]
+    pub const fn gate(&self) -> &'q Gate {
+        &self.tenant.gate
+    }
+
+    /// Why none of its jobs is handed out, by itself or the queue.
+    #[must_use]
+    pub fn hold(&self) -> Option<Hold> {
+        self.tenant.hold(self.queue.clock.now).or_else(|| self.queue.hold())
+    }
+}
+
 /// A page of [`Queue::list`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
@@ -204,9 +330,11 @@ pub struct Page {
     pub jobs: Vec<Slot>,
 }
 
-/// A place in a listing: just behind the job with this key. Shown as `<order>.<at>.<serial>`.
+/// A place in a listing: just behind the job with this key. Shown as `<group>.<rank>.<at>.<serial>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
+    /// Ready jobs: the birth of their group; else 0.
+    pub born: u64,
     /// 255 - priority, for ready jobs; else 0.
     pub rank: u8,
     /// First part of the key.
@@ -283,7 +411,44 @@ impl Queue {
     /// Until when nothing is handed out: `None`: not paused; `u64::MAX`: until resumed.
     #[must_use]
     pub fn paused_until(&self) -> Option<u64> {
-        self.paused_until.filter(|&until| until > self.clock.now)
+        self.gate.paused_until.filter(|&until| until > self.clock.now)
+    }
+
+    /// Why nothing at all is handed out, if so.
+    #[must_use]
+    pub fn hold(&self) -> Option<Hold> {
+        self.gate.hold(self.settings.concurrency, self.settings.rate, self.clock.now)
+    }
+
+    /// One group.
+    #[must_use]
+    pub fn group(&self, name: GroupName<'_>) -> Option<GroupView<'_>> {
+        let group = self.groups.get(self.groups.find(name)?)?;
+        Some(GroupView { group, queue: self })
+    }
+
+    /// Groups by age, behind the one with this birth.
+    pub fn groups_after(&self, born: Option<u64>) -> impl Iterator<Item = GroupView<'_>> {
+        self.groups.iter_after(born).map(|(_, group)| GroupView { group, queue: self })
+    }
+
+    /// How many groups there are, the nameless one included.
+    #[must_use]
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// How many groups could be served now, as far as they and their tenants are concerned.
+    #[must_use]
+    pub fn eligible_groups(&self) -> usize {
+        self.groups.eligible()
+    }
+
+    /// One tenant.
+    #[must_use]
+    pub fn tenant(&self, name: &[u8]) -> Option<TenantView<'_>> {
+        let tenant = self.groups.tenant(self.groups.find_tenant(name)?)?;
+        Some(TenantView { tenant, queue: self })
     }
 
     /// The job with this id. O(1).
@@ -301,17 +466,20 @@ impl Queue {
     /// What a claim would be handed now, if anything.
     #[must_use]
     pub fn next(&self) -> Option<Next> {
-        if self.paused_until().is_some() {
+        if self.hold().is_some() {
             return None;
         }
-        let job = self.jobs.get(self.ready.first()?)?;
+        let group = self.groups.get(self.groups.first()?)?;
+        let job = self.jobs.get(group.ready.first()?)?;
         Some(Next { lapsed_before: job.crashes > 0 })
     }
 
-    /// Since when the first job in line could run; the age of the queue is `now` less this.
+    /// Since when the longest waiting ready job could run, over the first groups by age that a
+    /// page may look at; the age of the queue is `now` less this.
     #[must_use]
     pub fn oldest_ready(&self) -> Option<u64> {
-        self.ready.oldest()
+        let groups = self.groups.iter_after(None).take(limits::LIST_SCAN_MAX);
+        groups.filter_map(|(_, group)| group.ready.oldest()).min()
     }
 
     /// Workers by order of their registration.
@@ -349,7 +517,7 @@ impl Queue {
     }
 
     /// A page of the jobs in a state, behind `after`, optionally only those a worker holds. The
-    /// order is that of the state: ready: as they will be claimed; delayed: by due instant, first
+    /// order is that of the state: ready: group by group, oldest group first, each as it will be claimed; delayed: by due instant, first
     /// those that follow the duration clock, then those that follow the wall clock; active: by the
     /// lease's deadline (of one worker: by token); final: by expiry.
     /// At most `count` jobs (and never more than the limit for pages).
@@ -370,7 +538,7 @@ impl Queue {
         match (state, worker) {
             (State::Active, Some(worker)) => {
                 for (token, slot) in self.registry.held_by(worker, after.map(|cursor| cursor.serial)) {
-                    if !take(Cursor { rank: 0, at: 0, serial: token }, slot) {
+                    if !take(Cursor { born: 0, rank: 0, at: 0, serial: token }, slot) {
                         break;
                     }
                 }
@@ -393,7 +561,7 @@ impl Queue {
                         _ => None,
                     };
                     for ((at, serial), slot) in timeline.iter_after(from) {
-                        if !take(Cursor { rank, at, serial }, slot) {
+                        if !take(Cursor { born: 0, rank, at, serial }, slot) {
                             return page;
                         }
                     }
