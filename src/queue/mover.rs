@@ -161,7 +161,7 @@ impl Queue {
         let Some(job) = self.jobs.get(slot) else { return };
         let (state, follows_wall, priority) = (job.state, job.follows_wall, job.priority);
         let (arrival, since, at) = (job.arrival, job.since, job.at);
-        if let Some(deadline) = job.deadline() {
+        if let Some(deadline) = job.pending_deadline() {
             self.deadlines.remove((deadline, arrival));
         }
         if state == State::Active {
@@ -183,7 +183,7 @@ impl Queue {
         let Some(job) = self.jobs.get(slot) else { return };
         let (state, follows_wall, priority) = (job.state, job.follows_wall, job.priority);
         let (arrival, since, at) = (job.arrival, job.since, job.at);
-        if let Some(deadline) = job.deadline() {
+        if let Some(deadline) = job.pending_deadline() {
             self.deadlines.insert((deadline, arrival), slot);
         }
         if state == State::Active {

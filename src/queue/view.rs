@@ -139,7 +139,7 @@ impl<'q> JobView<'q> {
     /// The instant at which it is dead if never claimed.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        self.job.deadline()
+        self.job.pending_deadline()
     }
 
     /// Active: whether its worker is to give it up.
