@@ -39,8 +39,9 @@ help: ## print this list
 deps: ## install what is missing: redis-server, libclang, a C linker, Python 3 (Debian, Ubuntu; elsewhere: say how)
 	@missing=''; \
 	has() { command -v "$$1" >/dev/null 2>&1; }; \
-	has_libclang() { [ -n "$${LIBCLANG_PATH:-}" ] || ls /usr/lib/llvm-*/lib/libclang[-.]*so* /usr/lib/*/libclang[-.]*so* \
-		/usr/lib64/libclang.so* /usr/local/lib/libclang.so* >/dev/null 2>&1; }; \
+	has_libclang() { [ -n "$${LIBCLANG_PATH:-}" ] || for file in /usr/lib/llvm-*/lib/libclang{.,-[0-9]}*so* \
+		/usr/lib/*/libclang{.,-[0-9]}*so* /usr/lib64/libclang.so* /usr/local/lib/libclang.so*; do \
+		[ ! -e "$$file" ] || return 0; done; [ -n "$${LIBCLANG_PATH:-}" ]; }; \
 	has cargo || { echo 'make: Rust is missing; see https://rustup.rs' >&2; exit 1; }; \
 	if [ "$$(uname -s)" = Darwin ]; then \
 		has redis-server || missing="$$missing redis"; has python3 || missing="$$missing python3"; \

@@ -4,13 +4,15 @@
 //! A released version never changes; what changes gets a version of its own, and the old one is
 //! still read. `codec.rs` is the one place that names bincode.
 //!
-//! A queue is a sequence of chunks: a header, then jobs. Each chunk begins with one byte that says
+//! A queue is a sequence of chunks: a header, then tenants, then groups, then jobs. Each chunk begins with one byte that says
 //! what it is and in which version.
 
 mod codec;
 mod v1;
 
 use crate::queue::limits::{CHUNK_BYTES_TARGET, CHUNK_JOBS_MAX};
+use serde::Serialize;
+
 use crate::queue::snapshot::Builder;
 use crate::queue::{Op, Queue, Settings, Stamp};
 
@@ -18,6 +20,8 @@ use crate::queue::{Op, Queue, Settings, Stamp};
 mod tag {
     pub const HEADER_V1: u8 = 1;
     pub const JOBS_V1: u8 = 2;
+    pub const TENANTS_V1: u8 = 3;
+    pub const GROUPS_V1: u8 = 4;
     pub const OP_V1: u8 = 16;
     pub const CREATE_V1: u8 = 17;
     pub const CHUNK: u8 = 18;
@@ -54,23 +58,30 @@ pub fn save(queue: &Queue, write: &mut dyn FnMut(&[u8])) {
     let mut chunk = vec![tag::HEADER_V1];
     codec::encode(&v1::Header::from(&queue.header()), &mut chunk);
     write(&chunk);
-    chunk.clear();
-    let mut jobs: usize = 0;
-    for record in queue.records() {
-        if jobs == 0 {
-            chunk.push(tag::JOBS_V1);
+    save_all(tag::TENANTS_V1, queue.tenant_records().map(|record| v1::Tenant::from(&record)), write);
+    save_all(tag::GROUPS_V1, queue.group_records().map(|record| v1::Group::from(&record)), write);
+    save_all(tag::JOBS_V1, queue.records().map(|record| v1::Job::from(&record)), write);
+}
+
+/// Gives records of one kind as chunks.
+fn save_all<T: Serialize>(kind: u8, records: impl Iterator<Item = T>, write: &mut dyn FnMut(&[u8])) {
+    let mut chunk = Vec::new();
+    let mut count: usize = 0;
+    for record in records {
+        if count == 0 {
+            chunk.push(kind);
         }
-        codec::encode(&v1::Job::from(&record), &mut chunk);
-        jobs = jobs.saturating_add(1);
-        if jobs == CHUNK_JOBS_MAX || chunk.len() >= CHUNK_BYTES_TARGET {
+        codec::encode(&record, &mut chunk);
+        count = count.saturating_add(1);
+        if count == CHUNK_JOBS_MAX || chunk.len() >= CHUNK_BYTES_TARGET {
             write(&chunk);
             chunk.clear();
             // A huge payload must not keep its room until the end.
             chunk.shrink_to(CHUNK_BYTES_TARGET.saturating_mul(2));
-            jobs = 0;
+            count = 0;
         }
     }
-    if jobs > 0 {
+    if count > 0 {
         write(&chunk);
     }
 }
@@ -92,6 +103,16 @@ impl Loader {
             (tag::HEADER_V1, builder @ None) => {
                 let header: v1::Header = codec::decode(&mut rest)?;
                 *builder = Some(Builder::new(header.try_into()?)?);
+            }
+            (tag::TENANTS_V1, Some(builder)) => {
+                while !rest.is_empty() {
+                    builder.push_tenant(&codec::decode::<v1::Tenant<'_>>(&mut rest)?.try_into()?)?;
+                }
+            }
+            (tag::GROUPS_V1, Some(builder)) => {
+                while !rest.is_empty() {
+                    builder.push_group(&codec::decode::<v1::Group<'_>>(&mut rest)?.try_into()?)?;
+                }
             }
             (tag::JOBS_V1, Some(builder)) => {
                 while !rest.is_empty() {

@@ -4,8 +4,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::Corrupt;
-use crate::queue::limits::{BUDGET_MAX, CLOCK_MS_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX};
-use crate::queue::snapshot::{Header as LiveHeader, JobRecord, MoreRecord, WorkerRecord};
+use crate::queue::limits::{
+    BUDGET_MAX, CLOCK_MS_MAX, CONCURRENCY_MAX, COUNT_MAX, DURATION_MS_MAX, INSTANT_MS_MAX, KEEP_MAX,
+    NAME_BYTES_MAX, RATE_COUNT_MAX, RATE_PERIOD_MAX,
+};
+use crate::queue::snapshot::{
+    GroupRecord, Header as LiveHeader, JobRecord, MoreRecord, TenantRecord, WorkerRecord,
+};
 use crate::queue::{self as live, Id, Reason, Serial, Stamp, State};
 
 /// Bytes that are borrowed from the input.
@@ -46,7 +51,16 @@ pub(super) struct Settings {
     keep_dead: Option<u64>,
     max_len: Option<u64>,
     worker_ttl: Option<u64>,
+    concurrency: Option<u32>,
+    rate: Option<Rate>,
+    group_concurrency: Option<u32>,
+    group_rate: Option<Rate>,
+    group_backoff: (u64, u64),
+    group_ordered: bool,
 }
+
+/// Count, period (ms), burst.
+type Rate = (u64, u64, u64);
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Create {
@@ -59,11 +73,53 @@ pub(super) struct Header<'a> {
     settings: Settings,
     clock: Clock,
     paused_until: Option<u64>,
-    totals: [u64; 11],
+    bucket: (u64, u64),
+    totals: [u64; 12],
     jobs: u64,
     next_worker: u64,
     #[serde(borrow)]
     workers: Vec<Worker<'a>>,
+    tenants: u64,
+    groups: u64,
+    next_birth: u64,
+    next_turn: u64,
+    pass_floor: u64,
+    review: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Tenant<'a> {
+    born: u64,
+    #[serde(borrow)]
+    name: Bytes<'a>,
+    weight: u32,
+    concurrency: Option<u32>,
+    rate: Option<Rate>,
+    paused_until: Option<u64>,
+    bucket: (u64, u64),
+    pass: u64,
+    turn: Option<u64>,
+    wake: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Group<'a> {
+    born: u64,
+    tenant: u64,
+    #[serde(borrow)]
+    name: Bytes<'a>,
+    concurrency: Option<Option<u32>>,
+    rate: Option<Option<Rate>>,
+    backoff: Option<(u64, u64)>,
+    ordered: Option<bool>,
+    paused_until: Option<u64>,
+    bucket: (u64, u64),
+    /// Level, until, opened, probe, closed.
+    circuit: (u32, u64, u64, u64, u64),
+    /// Until, since, limit, goal.
+    throttle: Option<(u64, u64, u32, u32)>,
+    turn: Option<u64>,
+    wake: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -82,6 +138,7 @@ pub(super) struct Job<'a> {
     arrival: u64,
     #[serde(borrow)]
     payload: Bytes<'a>,
+    group: u64,
     since: u64,
     at: u64,
     enqueued: u64,
@@ -91,6 +148,7 @@ pub(super) struct Job<'a> {
     deliveries: u32,
     attempts: u32,
     crashes: u32,
+    refusals: u32,
     state: u8,
     priority: u8,
     /// Bits: 1 follows_wall, 2 keeps_place, 4 cancelling, 8 acked.
@@ -182,6 +240,54 @@ impl From<&live::Settings> for Settings {
             keep_dead: settings.keep_dead,
             max_len: settings.max_len,
             worker_ttl: settings.worker_ttl,
+            concurrency: settings.concurrency,
+            rate: settings.rate.map(rate_parts),
+            group_concurrency: settings.group.concurrency,
+            group_rate: settings.group.rate.map(rate_parts),
+            group_backoff: (settings.group.backoff.base, settings.group.backoff.max),
+            group_ordered: settings.group.ordered,
+        }
+    }
+}
+
+const fn rate_parts(rate: live::Rate) -> Rate {
+    (rate.count, rate.period, rate.burst)
+}
+
+impl<'a> From<&TenantRecord<'a>> for Tenant<'a> {
+    fn from(tenant: &TenantRecord<'a>) -> Self {
+        Self {
+            born: tenant.born,
+            name: Bytes(tenant.name),
+            weight: tenant.settings.weight,
+            concurrency: tenant.settings.concurrency,
+            rate: tenant.settings.rate.map(rate_parts),
+            paused_until: tenant.paused_until,
+            bucket: tenant.bucket.parts(),
+            pass: tenant.pass,
+            turn: tenant.turn,
+            wake: tenant.wake,
+        }
+    }
+}
+
+impl<'a> From<&GroupRecord<'a>> for Group<'a> {
+    fn from(group: &GroupRecord<'a>) -> Self {
+        let circuit = &group.circuit;
+        Self {
+            born: group.born,
+            tenant: group.tenant,
+            name: Bytes(group.name),
+            concurrency: group.own.concurrency,
+            rate: group.own.rate.map(|rate| rate.map(rate_parts)),
+            backoff: group.own.backoff.map(|backoff| (backoff.base, backoff.max)),
+            ordered: group.own.ordered,
+            paused_until: group.paused_until,
+            bucket: group.bucket.parts(),
+            circuit: (circuit.level, circuit.until, circuit.opened.0, circuit.probe.0, circuit.closed.0),
+            throttle: group.throttle.map(|rest| (rest.until, rest.since.0, rest.limit, rest.goal)),
+            turn: group.turn,
+            wake: group.wake,
         }
     }
 }
@@ -201,6 +307,7 @@ impl<'a> From<&'a LiveHeader> for Header<'a> {
             settings: (&header.settings).into(),
             clock: header.clock.into(),
             paused_until: header.paused_until,
+            bucket: header.bucket.parts(),
             totals: [
                 totals.enqueued,
                 totals.delivered,
@@ -212,11 +319,18 @@ impl<'a> From<&'a LiveHeader> for Header<'a> {
                 totals.dead,
                 totals.cancelled,
                 totals.redriven,
+                totals.refused,
                 totals.removed,
             ],
             jobs: header.jobs,
             next_worker: header.next_worker,
             workers: workers.collect(),
+            tenants: header.tenants,
+            groups: header.groups,
+            next_birth: header.next_birth,
+            next_turn: header.next_turn,
+            pass_floor: header.pass_floor,
+            review: header.review,
         }
     }
 }
@@ -227,6 +341,7 @@ impl<'a> From<&JobRecord<'a>> for Job<'a> {
         Self {
             arrival: job.arrival.0,
             payload: Bytes(job.payload),
+            group: job.group,
             since: job.since,
             at: job.at,
             enqueued: job.enqueued,
@@ -236,6 +351,7 @@ impl<'a> From<&JobRecord<'a>> for Job<'a> {
             deliveries: job.deliveries,
             attempts: job.attempts,
             crashes: job.crashes,
+            refusals: job.refusals,
             state: job.state as u8,
             priority: job.priority,
             flags: bit(job.follows_wall, 1)
@@ -325,6 +441,29 @@ fn backoff((base, max): (u64, u64)) -> Result<live::Backoff, Corrupt> {
     })
 }
 
+fn concurrency(value: Option<u32>) -> Result<Option<u32>, Corrupt> {
+    match value {
+        Some(value) if value > CONCURRENCY_MAX => Err("a concurrency is out of range".into()),
+        value => Ok(value),
+    }
+}
+
+fn rate((count, period, burst): Rate) -> Result<live::Rate, Corrupt> {
+    if count == 0 || period == 0 || burst == 0 {
+        return Err("a rate of nothing".into());
+    }
+    Ok(live::Rate {
+        count: at_most(count, RATE_COUNT_MAX, "rate")?,
+        period: at_most(period, RATE_PERIOD_MAX, "period")?,
+        burst: at_most(burst, RATE_COUNT_MAX, "burst")?,
+    })
+}
+
+fn bucket((full_at, count): (u64, u64)) -> Result<live::Bucket, Corrupt> {
+    at_most(count, RATE_COUNT_MAX, "rate")?;
+    Ok(live::Bucket::from_parts(at_most(full_at, u64::MAX / 2, "bucket")?, count))
+}
+
 fn name(bytes: Bytes<'_>) -> Result<&[u8], Corrupt> {
     if bytes.0.len() > NAME_BYTES_MAX { Err("a name is too long".into()) } else { Ok(bytes.0) }
 }
@@ -366,6 +505,74 @@ impl TryFrom<Settings> for live::Settings {
             keep_dead: keep(settings.keep_dead)?,
             max_len: keep(settings.max_len)?,
             worker_ttl: duration(settings.worker_ttl)?,
+            concurrency: concurrency(settings.concurrency)?,
+            rate: settings.rate.map(rate).transpose()?,
+            group: live::GroupDefaults {
+                concurrency: concurrency(settings.group_concurrency)?,
+                rate: settings.group_rate.map(rate).transpose()?,
+                backoff: backoff(settings.group_backoff)?,
+                ordered: settings.group_ordered,
+            },
+        })
+    }
+}
+
+impl<'a> TryFrom<Tenant<'a>> for TenantRecord<'a> {
+    type Error = Corrupt;
+
+    fn try_from(tenant: Tenant<'a>) -> Result<Self, Corrupt> {
+        Ok(Self {
+            born: tenant.born,
+            name: name(tenant.name)?,
+            settings: live::TenantSettings {
+                weight: concurrency(Some(tenant.weight))?.unwrap_or(1),
+                concurrency: concurrency(tenant.concurrency)?,
+                rate: tenant.rate.map(rate).transpose()?,
+            },
+            paused_until: tenant.paused_until,
+            bucket: bucket(tenant.bucket)?,
+            pass: tenant.pass,
+            turn: tenant.turn,
+            wake: tenant.wake,
+        })
+    }
+}
+
+impl<'a> TryFrom<Group<'a>> for GroupRecord<'a> {
+    type Error = Corrupt;
+
+    fn try_from(group: Group<'a>) -> Result<Self, Corrupt> {
+        let (level, until, opened, probe, closed) = group.circuit;
+        let throttle = group.throttle.map(|(until, since, limit, goal)| {
+            Ok::<_, Corrupt>(live::Throttle {
+                until: at_most(until, INSTANT_MS_MAX, "throttle")?,
+                since: Serial(since),
+                limit,
+                goal,
+            })
+        });
+        Ok(Self {
+            born: group.born,
+            tenant: group.tenant,
+            name: name(group.name)?,
+            own: live::GroupSettings {
+                concurrency: group.concurrency.map(concurrency).transpose()?,
+                rate: group.rate.map(|own| own.map(rate).transpose()).transpose()?,
+                backoff: group.backoff.map(backoff).transpose()?,
+                ordered: group.ordered,
+            },
+            paused_until: group.paused_until,
+            bucket: bucket(group.bucket)?,
+            circuit: live::Circuit {
+                level,
+                until: at_most(until, INSTANT_MS_MAX, "circuit")?,
+                opened: Serial(opened),
+                probe: Serial(probe),
+                closed: Serial(closed),
+            },
+            throttle: throttle.transpose()?,
+            turn: group.turn,
+            wake: group.wake,
         })
     }
 }
@@ -385,6 +592,7 @@ impl TryFrom<Header<'_>> for LiveHeader {
             dead,
             cancelled,
             redriven,
+            refused,
             removed,
         ] = header.totals;
         let workers = header.workers.into_iter().map(|worker| {
@@ -401,6 +609,7 @@ impl TryFrom<Header<'_>> for LiveHeader {
             settings: header.settings.try_into()?,
             clock: header.clock.try_into()?,
             paused_until: header.paused_until,
+            bucket: bucket(header.bucket)?,
             totals: live::Totals {
                 enqueued,
                 delivered,
@@ -412,11 +621,18 @@ impl TryFrom<Header<'_>> for LiveHeader {
                 dead,
                 cancelled,
                 redriven,
+                refused,
                 removed,
             },
             jobs: header.jobs,
             next_worker: header.next_worker,
             workers: workers.collect::<Result<_, Corrupt>>()?,
+            tenants: header.tenants,
+            groups: header.groups,
+            next_birth: header.next_birth,
+            next_turn: header.next_turn,
+            pass_floor: header.pass_floor,
+            review: header.review,
         })
     }
 }
@@ -452,6 +668,7 @@ impl<'a> TryFrom<&Job<'a>> for JobRecord<'a> {
         Ok(Self {
             arrival: Serial(job.arrival),
             payload: job.payload.0,
+            group: job.group,
             since: job.since,
             at: job.at,
             enqueued: job.enqueued,
@@ -461,6 +678,7 @@ impl<'a> TryFrom<&Job<'a>> for JobRecord<'a> {
             deliveries: job.deliveries,
             attempts: job.attempts,
             crashes: job.crashes,
+            refusals: job.refusals,
             state: State::ALL.get(usize::from(job.state)).copied().ok_or("an unknown state")?,
             priority: job.priority,
             follows_wall: job.flags & 1 != 0,

@@ -39,7 +39,7 @@ impl Queue {
             self.audit_container(slot, job)?;
             self.audit_job(job).map_err(|text| format!("{text}: {id:?}"))?;
             heap_bytes = heap_bytes.saturating_add(job.heap_bytes());
-            deadlines = usize::from(job.deadline().is_some()).saturating_add(deadlines);
+            deadlines = usize::from(job.pending_deadline().is_some()).saturating_add(deadlines);
             if let Some(count) = counts.of(job.state) {
                 *count = count.saturating_add(1);
             }
@@ -70,7 +70,11 @@ impl Queue {
             hold!(group.counts == found, "I2: a group counts {:?}, found {found:?}", group.counts);
         }
         hold!(by_group.is_empty(), "I1: a job belongs to a group that is not there");
-        hold!(self.gate.active as usize == counts.get(State::Active), "I8: {} active in all", self.gate.active);
+        hold!(
+            self.gate.active as usize == counts.get(State::Active),
+            "I8: {} active in all",
+            self.gate.active
+        );
         self.groups.audit(self.terms())?;
         self.audit_registry(counts.get(State::Active))?;
         self.audit_totals()?;
@@ -99,7 +103,7 @@ impl Queue {
             State::Cancelled => self.cancelled.contains(key, slot),
         };
         hold!(found, "I1: {:?} is not in the container of {}", job.id(), job.state.name());
-        if let Some(deadline) = job.deadline() {
+        if let Some(deadline) = job.pending_deadline() {
             let found = self.deadlines.contains((deadline, job.arrival), slot);
             hold!(found, "I1: {:?} is not among the deadlines", job.id());
         }
@@ -108,7 +112,6 @@ impl Queue {
 
     /// What must be true of one job in its state.
     fn audit_job(&self, job: &Job) -> Result<(), String> {
-        let waits = matches!(job.state, State::Delayed | State::Ready);
         let is_final = job.state.is_final();
         hold!(
             job.arrival > Serial::NONE && job.arrival <= self.clock.serial,
@@ -123,8 +126,9 @@ impl Queue {
             job.state != State::Active || (job.token > Serial::NONE && job.deliveries > 0),
             "I4: active without a token"
         );
-        hold!(job.deadline().is_none() || waits, "a deadline on a job that was claimed or ended");
-        hold!(job.deadline().is_none_or(|at| at <= INSTANT_MS_MAX), "deadline out of range");
+        let deadline = job.more.as_ref().and_then(|more| more.deadline);
+        hold!(deadline.is_none() || !is_final, "a deadline on a job that ended");
+        hold!(deadline.is_none_or(|at| at <= INSTANT_MS_MAX), "deadline out of range");
         hold!(!job.follows_wall || job.state == State::Delayed, "follows the wall clock without a delay");
         hold!(!job.keeps_place || job.state == State::Delayed, "keeps a place without a delay");
         hold!(!job.cancelling || job.state == State::Active, "cancelling, but not active");

@@ -89,7 +89,14 @@ impl Throttle {
     /// The worker with `token` was told to wait `length` ms. `goal` is the concurrency that the
     /// group has without a throttle: its setting, or what is active.
     #[must_use]
-    pub fn throttled(old: Option<Self>, token: Serial, now: u64, last: Serial, length: u64, goal: u32) -> Self {
+    pub fn throttled(
+        old: Option<Self>,
+        token: Serial,
+        now: u64,
+        last: Serial,
+        length: u64,
+        goal: u32,
+    ) -> Self {
         let until = now.saturating_add(length);
         match old {
             Some(old) if now < old.until => Self { until: old.until.max(until), ..old },

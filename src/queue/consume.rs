@@ -95,7 +95,7 @@ impl Queue {
         while fx.claimed.len() < claim.count && expired < limits::SWEEP_SLICE {
             let Some(slot) = self.take_ready() else { break };
             fx.changed = true;
-            if self.jobs.get(slot).and_then(Job::deadline).is_some_and(|at| at <= self.clock.now) {
+            if self.jobs.get(slot).and_then(Job::pending_deadline).is_some_and(|at| at <= self.clock.now) {
                 self.bury(slot, Reason::Deadline, fx);
                 expired = expired.saturating_add(1);
             } else {
@@ -130,15 +130,18 @@ impl Queue {
             job.token = token;
             job.worker = worker;
             job.deliveries = job.deliveries.saturating_add(1);
-            if let Some(more) = &mut job.more {
-                more.deadline = None;
-            }
         });
         self.totals.delivered = self.totals.delivered.saturating_add(1);
     }
 
     /// Puts an active job back in its place, or ends it if it was cancelled meanwhile.
     pub(super) fn give_back(&mut self, slot: Slot, fx: &mut Effects<'_>) {
+        self.edit(slot, Job::clear_deadline);
+        self.take_back(slot, fx);
+    }
+
+    /// As [`Self::give_back`], of a delivery that never happened: a deadline still holds.
+    fn take_back(&mut self, slot: Slot, fx: &mut Effects<'_>) {
         fx.changed = true;
         if self.is_cancelling(slot) {
             self.finish_cancelled(slot, false, fx);
@@ -159,7 +162,7 @@ impl Queue {
                 self.groups.refund(group.unwrap_or_default(), grant.token, terms);
                 self.edit(slot, |job| job.deliveries = job.deliveries.saturating_sub(1));
                 self.totals.delivered = self.totals.delivered.saturating_sub(1);
-                self.give_back(slot, fx);
+                self.take_back(slot, fx);
             }
         }
         Outcome::Done
@@ -265,7 +268,8 @@ impl Queue {
                 _ if alone => {}
                 Failure::Throttled(length) => {
                     let goal = told.of_group.concurrency.unwrap_or(group.gate.active);
-                    group.throttle = Some(Throttle::throttled(group.throttle, token, now, last, length, goal));
+                    group.throttle =
+                        Some(Throttle::throttled(group.throttle, token, now, last, length, goal));
                 }
                 _ => group.circuit.unavailable(token, now, last, |level| told.wait(level)),
             }
@@ -301,6 +305,7 @@ impl Queue {
         self.shift(slot, |job| {
             job.state = state;
             job.touched = 0;
+            job.clear_deadline();
             if !keeps_place {
                 job.since = if ordered { job.enqueued } else { now };
             }
@@ -346,8 +351,10 @@ impl Queue {
         let until = self.clock.now.saturating_add(lease);
         let outcomes = deliveries.iter().map(|&delivery| match self.current(delivery) {
             Ok(slot) => {
-                self.shift(slot, |job| job.at = until);
-                fx.changed = true;
+                if self.jobs.get(slot).is_some_and(|job| job.at != until) {
+                    self.shift(slot, |job| job.at = until);
+                    fx.changed = true;
+                }
                 self.held(slot)
             }
             Err(_) => Held::Lost,
@@ -367,8 +374,11 @@ impl Queue {
         fx: &mut Effects<'_>,
     ) -> Result<Outcome, Error> {
         let slot = self.current(delivery)?;
-        self.edit(slot, |job| job.more().value = Some(clip(value)));
-        fx.changed = true;
+        let value = clip(value);
+        if self.jobs.get(slot).and_then(Job::value) != Some(&*value) {
+            self.edit(slot, |job| job.more().value = Some(value));
+            fx.changed = true;
+        }
         Ok(Outcome::Progressed(self.held(slot)))
     }
 }

@@ -144,11 +144,8 @@ impl Group {
 
     /// The concurrency that it has now.
     pub fn concurrency(&self, terms: &GroupDefaults) -> Option<u32> {
-        let limits = [
-            terms.concurrency,
-            self.throttle.map(|throttle| throttle.limit),
-            terms.ordered.then_some(1),
-        ];
+        let limits =
+            [terms.concurrency, self.throttle.map(|throttle| throttle.limit), terms.ordered.then_some(1)];
         limits.into_iter().flatten().min()
     }
 
@@ -614,7 +611,8 @@ impl Groups {
         let Some(tenant) = self.tenants.remove(number) else { return };
         self.tenants_by_birth.remove(&tenant.born);
         self.tenant_names.remove(&tenant.name);
-        if self.tenant_names.capacity() > 1_024 && self.tenant_names.len() < self.tenant_names.capacity() / 8 {
+        if self.tenant_names.capacity() > 1_024 && self.tenant_names.len() < self.tenant_names.capacity() / 8
+        {
             self.tenant_names.shrink_to(self.tenant_names.len().saturating_mul(2));
         }
         self.name_bytes = self.name_bytes.saturating_sub(tenant.name.len());
@@ -668,7 +666,10 @@ impl Groups {
         for (&born, &number) in &self.tenants_by_birth {
             let tenant = self.tenant(number).ok_or("a tenant is missing")?;
             let name = format!("tenant {:?}", String::from_utf8_lossy(&tenant.name));
-            if tenant.born != born || self.find_tenant(&tenant.name) != Some(number) || born >= self.next_birth {
+            if tenant.born != born
+                || self.find_tenant(&tenant.name) != Some(number)
+                || born >= self.next_birth
+            {
                 return Err(format!("I2: {name} is not found"));
             }
             in_rotations = in_rotations.saturating_add(tenant.rotation.len());
@@ -695,7 +696,8 @@ impl Groups {
             }
         }
         let sleepers = self.groups.iter().filter(|(_, group)| group.wake.is_some()).count();
-        let sleepers = sleepers.saturating_add(self.tenants.iter().filter(|(_, tenant)| tenant.wake.is_some()).count());
+        let sleepers =
+            sleepers.saturating_add(self.tenants.iter().filter(|(_, tenant)| tenant.wake.is_some()).count());
         if in_rotations != standing || in_queue != self.rotation.len() || sleepers != self.wakes.len() {
             return Err("I13: rotations or wakes hold what is not there".into());
         }

@@ -141,7 +141,8 @@ pub(super) struct Job {
 pub(super) struct More {
     pub custom_id: Option<Box<[u8]>>,
     pub options: JobOptions,
-    /// Not yet claimed in this life: the instant at which it is dead.
+    /// The instant at which it is dead if it was never claimed in this life. Kept during the first
+    /// delivery, which may turn out not to have reached its worker.
     pub deadline: Option<u64>,
     /// Progress (waiting, active), result (done), error text (dead; also of the last failure
     /// while it waits for its retry).
@@ -190,9 +191,16 @@ impl Job {
         self.more.as_ref()?.error.as_deref()
     }
 
-    /// The instant at which a job that was never claimed in this life is dead.
-    pub fn deadline(&self) -> Option<u64> {
-        self.more.as_ref()?.deadline
+    /// The instant at which it is dead if it still waits for its first claim.
+    pub fn pending_deadline(&self) -> Option<u64> {
+        if matches!(self.state, State::Delayed | State::Ready) { self.more.as_ref()?.deadline } else { None }
+    }
+
+    /// It was claimed: its deadline was kept.
+    pub fn clear_deadline(&mut self) {
+        if let Some(more) = &mut self.more {
+            more.deadline = None;
+        }
     }
 
     /// Bytes on the heap beyond its slot.

@@ -57,11 +57,11 @@ pub use gate::{Gate, Hold};
 pub use group::GroupName;
 pub use job::{Reason, Slot, State};
 pub use op::{
-    Cancel, Claim, Delivery, Effects, Ended, Enqueue, Failure, Held, IfExists, Observer, Op,
-    Outcome, Payloads, Recover, Recovered, Scope, Stamp, When, Who,
+    Cancel, Claim, Delivery, Effects, Ended, Enqueue, Failure, Held, IfExists, Observer, Op, Outcome,
+    Payloads, Recover, Recovered, Scope, Stamp, When, Who,
 };
-pub use serial::{Id, SHOWN_BYTES_MAX, Serial};
 pub use rate::{Bucket, Rate};
+pub use serial::{Id, SHOWN_BYTES_MAX, Serial};
 pub use settings::{
     Backoff, GroupDefaults, GroupPatch, GroupSettings, JobOptions, Settings, SettingsPatch, TenantPatch,
     TenantSettings,
@@ -318,6 +318,7 @@ impl Queue {
     }
 
     fn container_bytes(&self) -> usize {
+        let ready = self.count(State::Ready).saturating_mul(timeline::ENTRY_BYTES);
         [
             &self.delayed,
             &self.delayed_wall,
@@ -328,7 +329,7 @@ impl Queue {
             &self.deadlines,
         ]
         .into_iter()
-        .fold(self.groups.bytes(), |sum, timeline| sum.saturating_add(timeline.bytes()))
+        .fold(self.groups.bytes().saturating_add(ready), |sum, timeline| sum.saturating_add(timeline.bytes()))
     }
 }
 

@@ -172,7 +172,7 @@ impl Queue {
         let (state, follows_wall, priority) = (job.state, job.follows_wall, job.priority);
         let (arrival, since, at) = (job.arrival, job.since, job.at);
         let (group, is_retry) = (job.group, job.is_retry());
-        if let Some(deadline) = job.deadline() {
+        if let Some(deadline) = job.pending_deadline() {
             self.deadlines.remove((deadline, arrival));
         }
         if state == State::Active {
@@ -200,7 +200,7 @@ impl Queue {
         let (state, follows_wall, priority) = (job.state, job.follows_wall, job.priority);
         let (arrival, since, at) = (job.arrival, job.since, job.at);
         let (group, is_retry) = (job.group, job.is_retry());
-        if let Some(deadline) = job.deadline() {
+        if let Some(deadline) = job.pending_deadline() {
             self.deadlines.insert((deadline, arrival), slot);
         }
         if state == State::Active {

@@ -347,7 +347,8 @@ pub enum Held {
 pub struct Recovered {
     /// Jobs taken by this call.
     pub taken: usize,
-    /// Jobs that still match. With `before`, counted up to [`super::limits::COUNT_MAX`] only.
+    /// Jobs that still match. With `before`, or of [`Who::Lapsed`], counted up to
+    /// [`super::limits::COUNT_MAX`] only.
     pub remaining: usize,
     /// Per worker that lost some: its name and how many.
     pub by_worker: Vec<(Box<[u8]>, usize)>,

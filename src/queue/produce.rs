@@ -144,9 +144,13 @@ impl Queue {
         }
         let now = self.clock.now;
         let due = self.due(when);
-        check_deadline(job.deadline(), due.as_ref(), now)?;
-        let mut state = job.state;
         let ordered = self.is_ordered(job);
+        if when.is_some() {
+            check_deadline(job.pending_deadline(), due.as_ref(), now)?;
+        }
+        let place =
+            |job: &Job| (job.state, job.priority, job.since, job.at, job.follows_wall, job.keeps_place);
+        let (before, mut after) = (place(job), place(job));
         self.shift(slot, |job| {
             if let Some(priority) = priority {
                 job.priority = priority;
@@ -158,10 +162,10 @@ impl Queue {
                 job.at = due.as_ref().map_or(0, |due| due.at);
                 job.state = if due.is_some() { State::Delayed } else { State::Ready };
             }
-            state = job.state;
+            after = place(job);
         });
-        fx.changed |= when.is_some() || priority.is_some();
-        Ok(Outcome::State(state))
+        fx.changed |= before != after;
+        Ok(Outcome::State(after.0))
     }
 
     /// The job with this id, and where it lies.
@@ -173,10 +177,9 @@ impl Queue {
 
 /// A job must be able to run before its deadline.
 fn check_deadline(deadline: Option<u64>, due: Option<&Due>, now: u64) -> Result<(), Error> {
-    match (deadline, due) {
-        (Some(deadline), Some(due)) if due.instant >= deadline => {
-            Err(Error::BeyondDeadline(deadline.saturating_sub(now)))
-        }
+    let instant = due.map_or(now, |due| due.instant);
+    match deadline {
+        Some(deadline) if instant >= deadline => Err(Error::BeyondDeadline(deadline.saturating_sub(now))),
         _ => Ok(()),
     }
 }

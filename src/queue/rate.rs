@@ -142,11 +142,16 @@ mod tests {
 
     #[test]
     fn a_changed_rate_goes_on_from_the_same_instant() {
-        let (slow, fast) = (Rate { count: 1, period: 1_000, burst: 1 }, Rate { count: 1_000, period: 1_000, burst: 1 });
+        let (slow, fast) =
+            (Rate { count: 1, period: 1_000, burst: 1 }, Rate { count: 1_000, period: 1_000, burst: 1 });
         let mut bucket = Bucket::default();
         bucket.take(slow, 50_000);
         assert_eq!(bucket.ready_at(slow), bucket.ready_at(fast));
-        let huge = Rate { count: super::super::limits::RATE_COUNT_MAX, period: super::super::limits::RATE_PERIOD_MAX, burst: super::super::limits::RATE_COUNT_MAX };
+        let huge = Rate {
+            count: super::super::limits::RATE_COUNT_MAX,
+            period: super::super::limits::RATE_PERIOD_MAX,
+            burst: super::super::limits::RATE_COUNT_MAX,
+        };
         for _ in 0..3 {
             bucket.take(huge, super::super::limits::CLOCK_MS_MAX);
         }

@@ -50,7 +50,12 @@ pub struct GroupDefaults {
 
 impl Default for GroupDefaults {
     fn default() -> Self {
-        Self { concurrency: None, rate: None, backoff: Backoff { base: 5_000, max: 3_600_000 }, ordered: false }
+        Self {
+            concurrency: None,
+            rate: None,
+            backoff: Backoff { base: 5_000, max: 3_600_000 },
+            ordered: false,
+        }
     }
 }
 

@@ -1,10 +1,15 @@
 //! A queue as plain values, for the persisted form: taken out in a fixed order, so that equal
 //! queues give equal sequences, and put back with every value checked.
 
+use super::circuit::{Circuit, Throttle};
+use super::gate::Gate;
+use super::group::{GroupName, Groups};
 use super::job::{Job, More, Reason, State};
-use super::limits::{CLOCK_MS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX};
+use super::limits::{CLOCK_MS_MAX, INSTANT_MS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX};
+use super::rate::Bucket;
 use super::registry::{Worker, WorkerNo};
 use super::serial::Serial;
+use super::settings::{GroupSettings, TenantSettings};
 use super::{JobOptions, Queue, Settings, Stamp, Totals};
 
 /// Everything of a queue but its jobs.
@@ -16,6 +21,8 @@ pub struct Header {
     pub clock: Stamp,
     /// See [`Queue::paused_until`].
     pub paused_until: Option<u64>,
+    /// What the queue's rate has left.
+    pub bucket: Bucket,
     /// Totals.
     pub totals: Totals,
     /// How many job records follow.
@@ -24,6 +31,49 @@ pub struct Header {
     pub next_worker: u64,
     /// The registry, by number.
     pub workers: Vec<WorkerRecord>,
+    /// How many tenant and group records follow.
+    pub tenants: u64,
+    /// See `tenants`.
+    pub groups: u64,
+    /// Counters of the rotations; see `group.rs`.
+    pub next_birth: u64,
+    /// See `next_birth`.
+    pub next_turn: u64,
+    /// See `next_birth`.
+    pub pass_floor: u64,
+    /// See `next_birth`.
+    pub review: Option<u64>,
+}
+
+/// A tenant. Named as its fields; see `group.rs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct TenantRecord<'a> {
+    pub born: u64,
+    pub name: &'a [u8],
+    pub settings: TenantSettings,
+    pub paused_until: Option<u64>,
+    pub bucket: Bucket,
+    pub pass: u64,
+    pub turn: Option<u64>,
+    pub wake: Option<u64>,
+}
+
+/// A group. Named as its fields; see `group.rs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct GroupRecord<'a> {
+    pub born: u64,
+    /// The tenant's birth.
+    pub tenant: u64,
+    pub name: &'a [u8],
+    pub own: GroupSettings,
+    pub paused_until: Option<u64>,
+    pub bucket: Bucket,
+    pub circuit: Circuit,
+    pub throttle: Option<Throttle>,
+    pub turn: Option<u64>,
+    pub wake: Option<u64>,
 }
 
 /// A worker.
@@ -44,6 +94,8 @@ pub struct WorkerRecord {
 pub struct JobRecord<'a> {
     pub arrival: Serial,
     pub payload: &'a [u8],
+    /// The group's birth.
+    pub group: u64,
     pub since: u64,
     pub at: u64,
     pub enqueued: u64,
@@ -53,6 +105,7 @@ pub struct JobRecord<'a> {
     pub deliveries: u32,
     pub attempts: u32,
     pub crashes: u32,
+    pub refusals: u32,
     pub state: State,
     pub priority: u8,
     pub follows_wall: bool,
@@ -90,12 +143,49 @@ impl Queue {
         Header {
             settings: self.settings,
             clock: self.clock,
-            paused_until: self.paused_until,
+            paused_until: self.gate.paused_until,
+            bucket: self.gate.bucket,
             totals: self.totals,
             jobs: self.jobs.len() as u64,
             next_worker: self.registry.next_number(),
             workers: workers.collect(),
+            tenants: self.groups.tenant_count() as u64,
+            groups: self.groups.len() as u64,
+            next_birth: self.groups.next_birth,
+            next_turn: self.groups.next_turn,
+            pass_floor: self.groups.pass_floor,
+            review: self.groups.review,
         }
+    }
+
+    /// The tenants, by birth.
+    pub fn tenant_records(&self) -> impl Iterator<Item = TenantRecord<'_>> {
+        self.groups.tenants().map(|(_, tenant)| TenantRecord {
+            born: tenant.born,
+            name: &tenant.name,
+            settings: tenant.settings,
+            paused_until: tenant.gate.paused_until,
+            bucket: tenant.gate.bucket,
+            pass: tenant.pass,
+            turn: tenant.turn,
+            wake: tenant.wake,
+        })
+    }
+
+    /// The groups, by birth.
+    pub fn group_records(&self) -> impl Iterator<Item = GroupRecord<'_>> {
+        self.groups.iter_after(None).map(|(_, group)| GroupRecord {
+            born: group.born,
+            tenant: self.groups.tenant(group.tenant).map_or(0, |tenant| tenant.born),
+            name: &group.name,
+            own: group.own,
+            paused_until: group.gate.paused_until,
+            bucket: group.gate.bucket,
+            circuit: group.circuit,
+            throttle: group.throttle,
+            turn: group.turn,
+            wake: group.wake,
+        })
     }
 
     /// The jobs, container by container, each in its order.
@@ -103,47 +193,60 @@ impl Queue {
         let timed =
             [&self.delayed, &self.delayed_wall, &self.leases, &self.done, &self.dead, &self.cancelled];
         let timed = timed.into_iter().flat_map(|timeline| timeline.iter()).map(|(_, slot)| slot);
-        let ready = self.ready.iter_after(None).map(|(_, _, slot)| slot);
-        ready.chain(timed).filter_map(|slot| self.jobs.get(slot)).map(record)
+        let groups = self.groups.iter_after(None);
+        let ready = groups.flat_map(|(_, group)| group.ready.iter_after(None)).map(|(_, _, slot)| slot);
+        ready.chain(timed).filter_map(|slot| self.jobs.get(slot)).map(|job| self.record(job))
+    }
+
+    fn record<'q>(&'q self, job: &'q Job) -> JobRecord<'q> {
+        JobRecord {
+            group: self.groups.get(job.group).map_or(0, |group| group.born),
+            refusals: job.refusals,
+            arrival: job.arrival,
+            payload: &job.payload,
+            since: job.since,
+            at: job.at,
+            enqueued: job.enqueued,
+            touched: job.touched,
+            token: job.token,
+            worker: job.worker.0,
+            deliveries: job.deliveries,
+            attempts: job.attempts,
+            crashes: job.crashes,
+            state: job.state,
+            priority: job.priority,
+            follows_wall: job.follows_wall,
+            keeps_place: job.keeps_place,
+            cancelling: job.cancelling,
+            acked: job.acked,
+            more: job.more.as_deref().map(|more| MoreRecord {
+                custom_id: more.custom_id.as_deref(),
+                options: more.options,
+                deadline: more.deadline,
+                value: more.value.as_deref(),
+                error: more.error.as_deref(),
+                reason: more.reason,
+                last_worker: more.last_worker.as_deref(),
+            }),
+        }
     }
 }
 
-fn record(job: &Job) -> JobRecord<'_> {
-    JobRecord {
-        arrival: job.arrival,
-        payload: &job.payload,
-        since: job.since,
-        at: job.at,
-        enqueued: job.enqueued,
-        touched: job.touched,
-        token: job.token,
-        worker: job.worker.0,
-        deliveries: job.deliveries,
-        attempts: job.attempts,
-        crashes: job.crashes,
-        state: job.state,
-        priority: job.priority,
-        follows_wall: job.follows_wall,
-        keeps_place: job.keeps_place,
-        cancelling: job.cancelling,
-        acked: job.acked,
-        more: job.more.as_deref().map(|more| MoreRecord {
-            custom_id: more.custom_id.as_deref(),
-            options: more.options,
-            deadline: more.deadline,
-            value: more.value.as_deref(),
-            error: more.error.as_deref(),
-            reason: more.reason,
-            last_worker: more.last_worker.as_deref(),
-        }),
+/// A gate as it was, nobody counted yet.
+fn gate(paused_until: Option<u64>, bucket: Bucket) -> Result<Gate, String> {
+    if paused_until.is_some_and(|until| until > INSTANT_MS_MAX && until != u64::MAX) {
+        return Err("a pause is out of range".into());
     }
+    Ok(Gate { active: 0, paused_until, bucket })
 }
 
 /// Puts a queue together again.
 #[derive(Debug)]
 pub struct Builder {
     queue: Queue,
-    expected: u64,
+    jobs: u64,
+    tenants: u64,
+    groups: u64,
 }
 
 impl Builder {
@@ -162,7 +265,16 @@ impl Builder {
             return Err("the worker number is out of range".into());
         }
         let mut queue = Queue::new(header.settings, header.clock);
-        queue.paused_until = header.paused_until;
+        queue.gate = gate(header.paused_until, header.bucket)?;
+        queue.groups = Groups::empty();
+        queue.groups.next_birth = header.next_birth;
+        queue.groups.next_turn = header.next_turn;
+        queue.groups.pass_floor = header.pass_floor;
+        queue.groups.review = header.review;
+        let counters = [header.next_birth, header.next_turn, header.pass_floor];
+        if counters.into_iter().any(|counter| counter > u64::MAX / 2) {
+            return Err("a counter is out of range".into());
+        }
         queue.totals = header.totals;
         for worker in header.workers {
             let number = worker.number;
@@ -181,7 +293,53 @@ impl Builder {
             queue.registry.add(WorkerNo(number), worker).ok_or("a worker is there twice")?;
         }
         queue.registry.set_next_number(header.next_worker);
-        Ok(Self { queue, expected: header.jobs })
+        Ok(Self { queue, jobs: header.jobs, tenants: header.tenants, groups: header.groups })
+    }
+
+    /// Adds a tenant.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn push_tenant(&mut self, record: &TenantRecord<'_>) -> Result<(), String> {
+        let groups = &mut self.queue.groups;
+        if record.name.len() > NAME_BYTES_MAX || record.settings.weight == 0 || record.pass > u64::MAX / 2 {
+            return Err("a tenant is out of range".into());
+        }
+        let number = groups.add_tenant(record.born, record.name).ok_or("a tenant is there twice")?;
+        if let Some(tenant) = groups.tenant_mut(number) {
+            tenant.settings = record.settings;
+            tenant.gate = gate(record.paused_until, record.bucket)?;
+            tenant.pass = record.pass;
+        }
+        if let Some(turn) = record.turn {
+            groups.tenant_joins(number, turn);
+        }
+        groups.set_tenant_wake(number, record.wake);
+        Ok(())
+    }
+
+    /// Adds a group, after its tenant.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn push_group(&mut self, record: &GroupRecord<'_>) -> Result<(), String> {
+        let groups = &mut self.queue.groups;
+        let tenant = groups.tenant_born(record.tenant).ok_or("a group without a tenant")?;
+        if record.name.len() > NAME_BYTES_MAX {
+            return Err("a group's name is too long".into());
+        }
+        let number = groups.add_group(record.born, tenant, record.name).ok_or("a group is there twice")?;
+        if let Some(group) = groups.get_mut(number) {
+            group.own = record.own;
+            group.gate = gate(record.paused_until, record.bucket)?;
+            group.circuit = record.circuit;
+            group.throttle = record.throttle;
+        }
+        if let Some(turn) = record.turn {
+            groups.join_rotation(number, turn);
+        }
+        groups.set_wake(number, record.wake);
+        Ok(())
     }
 
     /// Adds a job.
@@ -205,6 +363,7 @@ impl Builder {
         let job = Job {
             arrival: record.arrival,
             payload: record.payload.into(),
+            group: self.queue.groups.born(record.group).ok_or("a job without a group")?,
             since: record.since,
             at: record.at,
             enqueued: record.enqueued,
@@ -214,6 +373,7 @@ impl Builder {
             deliveries: record.deliveries,
             attempts: record.attempts,
             crashes: record.crashes,
+            refusals: record.refusals,
             state: record.state,
             priority: record.priority,
             follows_wall: record.follows_wall,
@@ -240,8 +400,18 @@ impl Builder {
     /// # Errors
     /// What does not agree.
     pub fn finish(self) -> Result<Queue, String> {
-        if self.queue.jobs.len() as u64 != self.expected {
-            return Err(format!("{} jobs instead of {}", self.queue.jobs.len(), self.expected));
+        let queue = &self.queue;
+        let found = [queue.jobs.len(), queue.groups.tenant_count(), queue.groups.len()].map(|len| len as u64);
+        if found != [self.jobs, self.tenants, self.groups] {
+            return Err(format!("{found:?} jobs, tenants and groups, not as many as announced"));
+        }
+        // The nameless tenant and its nameless group are there from the start, and stay.
+        let nameless = queue.groups.find(GroupName::default());
+        if queue.groups.tenant_born(0) != queue.groups.find_tenant(b"")
+            || nameless != queue.groups.born(1)
+            || nameless.is_none()
+        {
+            return Err("the nameless group is missing".into());
         }
         self.queue.audit()?;
         Ok(self.queue)

@@ -157,7 +157,9 @@ impl Queue {
         let before = recover.before.map_or(Serial::MAX, Serial::first_of);
         let now = self.clock.now;
         let mut recovered = Recovered::default();
+        // Lapsed leases are few, as sweeps take them; yet no more are looked at than for a page.
         let due = self.leases.iter().take_while(|&((at, _), _)| at <= now).map(|(_, slot)| slot);
+        let due = due.take(limits::LIST_SCAN_MAX);
         let mut matching = due
             .filter(|&slot| self.jobs.get(slot).is_some_and(|job| job.token < before))
             .take(recover.count.saturating_add(limits::COUNT_MAX))

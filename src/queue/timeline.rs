@@ -18,7 +18,7 @@ pub(super) struct Timeline {
 }
 
 /// Bytes that one entry takes in the tree, about: key, slot, and nodes two thirds full.
-const ENTRY_BYTES: usize = 40;
+pub(super) const ENTRY_BYTES: usize = 40;
 
 impl Timeline {
     pub fn insert(&mut self, key: Key, slot: Slot) {
@@ -107,10 +107,6 @@ impl Ready {
 
     pub const fn len(&self) -> usize {
         self.len
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.len.saturating_mul(ENTRY_BYTES)
     }
 
     /// Rank, key and slot, in the order in which they will be claimed.

@@ -153,7 +153,7 @@ impl<'q> JobView<'q> {
     /// The instant at which it is dead if never claimed.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        self.job.deadline()
+        self.job.pending_deadline()
     }
 
     /// Active: whether its worker is to give it up.
@@ -545,11 +545,16 @@ impl Queue {
             }
             (_, Some(_)) => {}
             (State::Ready, None) => {
-                for (rank, (at, serial), slot) in
-                    self.ready.iter_after(after.map(|c| (c.rank, (c.at, c.serial))))
-                {
-                    if !take(Cursor { rank, at, serial }, slot) {
-                        break;
+                // The cursor's own group is gone on with behind its place, later ones from the start.
+                let from = after.and_then(|cursor| cursor.born.checked_sub(1));
+                for (_, group) in self.groups.iter_after(from) {
+                    let born = group.born;
+                    let place = after.filter(|cursor| cursor.born == born);
+                    let place = place.map(|cursor| (cursor.rank, (cursor.at, cursor.serial)));
+                    for (rank, (at, serial), slot) in group.ready.iter_after(place) {
+                        if !take(Cursor { born, rank, at, serial }, slot) {
+                            return page;
+                        }
                     }
                 }
             }

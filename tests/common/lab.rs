@@ -4,15 +4,15 @@ use std::cell::Cell;
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use tempfile::TempDir;
 
-use super::server::crash_in;
 use super::Server;
+use super::server::crash_in;
 
 /// A test and its name, as the macro `tests!` lists them.
 pub type Test = (&'static str, fn(&Lab));

@@ -10,7 +10,7 @@ mod queue;
 mod server;
 
 pub use client::{Client, Reply, ToArg};
-pub use lab::{run, soak, Lab, Test};
+pub use lab::{Lab, Test, run, soak};
 pub use queue::*;
 pub use server::Server;
 

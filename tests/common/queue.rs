@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{eventually, until, Client, Reply, Server, ToArg};
+use super::{Client, Reply, Server, ToArg, eventually, until};
 
 /// One delivery, as `RQ.CLAIM` replies it.
 #[derive(Clone, Debug, PartialEq)]

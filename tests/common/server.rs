@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::{eventually, until, Client, Reply};
+use super::{Client, Reply, eventually, until};
 
 /// Ports below the range from which Linux takes the local ports of outgoing connections, so that only another test
 /// server can be in the way; then the start is tried again with the next one.

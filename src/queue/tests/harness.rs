@@ -145,7 +145,9 @@ impl Twin {
 
         let before = self.model.clock();
         if let Some(stamp) = stamp {
-            self.model.apply(&Op::Clock(stamp)).map_err(|error| format!("a clock is never refused, but: {error:?}"))?;
+            self.model
+                .apply(&Op::Clock(stamp))
+                .map_err(|error| format!("a clock is never refused, but: {error:?}"))?;
         }
         let ticked = self.model.clone();
         let want = self.model.apply(op);
@@ -154,7 +156,9 @@ impl Twin {
             return Err("the model changed in spite of its error".into());
         }
         if changed && !should_change {
-            if std::env::var("RQ_IDLE").is_ok() { println!("idle {}", show(op)); }
+            if std::env::var("RQ_IDLE").is_ok() {
+                println!("idle {}", show(op));
+            }
             should_change = true;
         }
         let should_move = stamp.is_some() && should_change && ticked.clock() != before;
@@ -200,7 +204,11 @@ impl Twin {
             loop {
                 let page = self.queue.list(state, worker, after, size);
                 if page.jobs.len() > size || (page.jobs.is_empty() && page.next.is_some()) {
-                    return Err(format!("a page of {} for {size} with next {:?}", page.jobs.len(), page.next));
+                    return Err(format!(
+                        "a page of {} for {size} with next {:?}",
+                        page.jobs.len(),
+                        page.next
+                    ));
                 }
                 slots.extend(page.jobs);
                 match page.next {
@@ -241,7 +249,8 @@ impl Twin {
             held += order.len();
             let page = queue.list(state, None, None, usize::MAX);
             same!(page.next, None, "one page of {state:?}");
-            let listed: Vec<_> = page.jobs.iter().map(|&slot| queue.job(slot).map(|job| job.arrival().0)).collect();
+            let listed: Vec<_> =
+                page.jobs.iter().map(|&slot| queue.job(slot).map(|job| job.arrival().0)).collect();
             let arrivals: Vec<_> = order.iter().map(|&at| Some(model.jobs[at].arrival)).collect();
             same!(listed, arrivals, "order of {state:?}");
             for (&slot, &at) in page.jobs.iter().zip(&order) {
@@ -250,7 +259,11 @@ impl Twin {
         }
         same!(queue.waiting(), model.waiting(), "waiting");
         let totals = queue.totals();
-        same!(totals.enqueued, held as u64 + totals.removed, "I9: all that arrived is somewhere or was removed");
+        same!(
+            totals.enqueued,
+            held as u64 + totals.removed,
+            "I9: all that arrived is somewhere or was removed"
+        );
 
         let ready = model.list(State::Ready);
         same!(queue.oldest_ready(), ready.iter().map(|&at| model.jobs[at].since).min(), "oldest ready");
@@ -263,10 +276,15 @@ impl Twin {
             same!(seen.name, worker.name.as_slice(), "worker");
             same!(seen.first_seen, worker.first_seen, "first seen");
             same!(seen.active, held.len(), "held by {:?}", worker.name);
-            same!((seen.done, seen.failed, seen.crashed), (worker.done, worker.failed, worker.crashed), "done, failed, crashed");
+            same!(
+                (seen.done, seen.failed, seen.crashed),
+                (worker.done, worker.failed, worker.crashed),
+                "done, failed, crashed"
+            );
             same!(queue.worker(&worker.name), Some(seen), "the same worker by name");
             let page = queue.list(State::Active, Some(&worker.name), None, usize::MAX);
-            let listed: Vec<_> = page.jobs.iter().map(|&slot| queue.job(slot).map(|job| job.arrival().0)).collect();
+            let listed: Vec<_> =
+                page.jobs.iter().map(|&slot| queue.job(slot).map(|job| job.arrival().0)).collect();
             let arrivals: Vec<_> = held.iter().map(|&at| Some(model.jobs[at].arrival)).collect();
             same!(listed, arrivals, "order of those held by {:?}", worker.name);
         }
@@ -297,7 +315,8 @@ impl Twin {
         same!(view.value(), job.value(), "value of {id:?}");
         same!(view.error(), job.error.as_deref(), "error of {id:?}");
         same!(view.reason(), job.reason, "reason of {id:?}");
-        let (mut since, mut lease_until, mut claimed, mut ended, mut ttl, mut worker) = (None, None, None, None, None, None);
+        let (mut since, mut lease_until, mut claimed, mut ended, mut ttl, mut worker) =
+            (None, None, None, None, None, None);
         match &job.phase {
             Phase::Delayed { keeps_place: false, .. } => {}
             Phase::Delayed { .. } | Phase::Ready => since = Some(job.since),

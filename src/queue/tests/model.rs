@@ -7,8 +7,8 @@
 //! arithmetic (which has its own tests), and nothing else of it.
 
 use crate::queue::{
-    Backoff, Cancel, Claim, Delivery, Enqueue, Error, Failure, Held, Id, IfExists, JobOptions, Op, Outcome, Reason,
-    Recover, Recovered, Serial, Settings, Stamp, State, Totals, When, Who, backoff, limits,
+    Backoff, Cancel, Claim, Delivery, Enqueue, Error, Failure, Held, Id, IfExists, JobOptions, Op, Outcome,
+    Reason, Recover, Recovered, Serial, Settings, Stamp, State, Totals, When, Who, backoff, limits,
 };
 
 const LENIENT: bool = true;
@@ -314,7 +314,8 @@ impl Model {
 
     /// Positions of the jobs in a state, in the order in which they are listed.
     pub fn list(&self, state: State) -> Vec<usize> {
-        let mut found: Vec<usize> = (0..self.jobs.len()).filter(|&at| self.jobs[at].state() == state).collect();
+        let mut found: Vec<usize> =
+            (0..self.jobs.len()).filter(|&at| self.jobs[at].state() == state).collect();
         found.sort_by_key(|&at| {
             let job = &self.jobs[at];
             match job.phase {
@@ -510,7 +511,8 @@ impl Model {
                 return Err(Error::BeyondDeadline(deadline.saturating_sub(self.now)));
             }
             self.jobs[at].since = self.now;
-            self.jobs[at].phase = wait.map_or(Phase::Ready, |(_, due)| Phase::Delayed { due, keeps_place: false });
+            self.jobs[at].phase =
+                wait.map_or(Phase::Ready, |(_, due)| Phase::Delayed { due, keeps_place: false });
         }
         if let Some(priority) = priority {
             self.jobs[at].priority = priority;
@@ -550,7 +552,12 @@ impl Model {
         self.give_back(at);
     }
 
-    fn ack(&mut self, delivery: Delivery<'_>, result: Option<&[u8]>, ttl: Option<Option<u64>>) -> Result<Outcome, Error> {
+    fn ack(
+        &mut self,
+        delivery: Delivery<'_>,
+        result: Option<&[u8]>,
+        ttl: Option<Option<u64>>,
+    ) -> Result<Outcome, Error> {
         let Some(at) = self.find(delivery.id) else { return Ok(Outcome::Acked(false)) };
         let job = &self.jobs[at];
         if matches!(job.phase, Phase::Final { acked: true, .. }) && job.token == delivery.token.0 {
@@ -669,7 +676,9 @@ impl Model {
         let crashes = self.jobs[at].crashes;
         if self.jobs[at].is_cancelling() {
             self.end_cancelled(at);
-        } else if how != Return::Uncounted && self.crashes_allowed(&self.jobs[at]).is_some_and(|allowed| crashes > allowed) {
+        } else if how != Return::Uncounted
+            && self.crashes_allowed(&self.jobs[at]).is_some_and(|allowed| crashes > allowed)
+        {
             self.end_dead(at, Reason::Crashes);
         } else if how == Return::Lapse && crashes > 1 {
             let wait = backoff::wait(self.backoff_of(at), Serial(self.jobs[at].arrival), crashes - 1);
@@ -790,7 +799,8 @@ impl Model {
         }
         let (now, wall) = (self.now, self.wall);
         let all = 0..self.jobs.len();
-        let expired = all.clone().filter(|&at| self.jobs[at].deadline().is_some_and(|deadline| deadline <= now));
+        let expired =
+            all.clone().filter(|&at| self.jobs[at].deadline().is_some_and(|deadline| deadline <= now));
         if let Some(at) = expired.min_by_key(|&at| (self.jobs[at].deadline(), self.jobs[at].arrival)) {
             self.end_dead(at, Reason::Deadline);
             return true;

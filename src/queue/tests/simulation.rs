@@ -18,8 +18,8 @@ use super::model::Phase;
 use super::random::Random;
 use crate::queue::limits::DURATION_MS_MAX;
 use crate::queue::{
-    Backoff, Cancel, Claim, Delivery, Effects, Enqueue, Error, Failure, Held, Id, IfExists, JobOptions, Op, Outcome,
-    Payloads, Queue, Reason, Recover, Serial, Settings, SettingsPatch, Stamp, State, When, Who,
+    Backoff, Cancel, Claim, Delivery, Effects, Enqueue, Error, Failure, Held, Id, IfExists, JobOptions, Op,
+    Outcome, Payloads, Queue, Reason, Recover, Serial, Settings, SettingsPatch, Stamp, State, When, Who,
 };
 
 const FIXED_SEEDS: u64 = 1_500;
@@ -29,8 +29,16 @@ const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
 
 const WORKERS: [&[u8]; 5] = [b"w1", b"w2", b"w3", b"\0\xff\r\n", b"nobody"];
-const CUSTOM_IDS: [&[u8]; 8] =
-    [b"a", b"b", b"order-17", b"\0", b"\xff\xfe\r\n", b"1-", b"1-1-1", &[b'x'; crate::queue::limits::NAME_BYTES_MAX]];
+const CUSTOM_IDS: [&[u8]; 8] = [
+    b"a",
+    b"b",
+    b"order-17",
+    b"\0",
+    b"\xff\xfe\r\n",
+    b"1-",
+    b"1-1-1",
+    &[b'x'; crate::queue::limits::NAME_BYTES_MAX],
+];
 const PAYLOADS: [&[u8]; 5] = [b"", b"p", b"payload", b"\0\x01\x02\xff\xfe\r\n", &[7; 300]];
 const TEXTS: [&[u8]; 4] = [b"", b"text", b"\xf0\x9f\x92\xa5 broke", &[0; 100]];
 
@@ -196,7 +204,9 @@ impl Simulation {
             let job = self.twin.queue.job(slot).ok_or("a claimed job is not there")?;
             let id = match job.id() {
                 Id::Serial(serial) => Id::Serial(serial),
-                Id::Custom(bytes) => Id::Custom(CUSTOM_IDS.iter().find(|id| **id == bytes).ok_or("an id from nowhere")?),
+                Id::Custom(bytes) => {
+                    Id::Custom(CUSTOM_IDS.iter().find(|id| **id == bytes).ok_or("an id from nowhere")?)
+                }
             };
             self.deliveries.push(Delivery { id, token: job.token() });
         }
@@ -299,7 +309,8 @@ impl Simulation {
             17 => Delivery { id: self.id(), token: Serial::NONE },
             18 if !live.is_empty() => Delivery { id: self.id(), token: self.random.pick(&live).token },
             _ => {
-                let token = Serial(self.clock.serial.0.saturating_sub(self.random.below(4)).saturating_add(1));
+                let token =
+                    Serial(self.clock.serial.0.saturating_sub(self.random.below(4)).saturating_add(1));
                 Delivery { id: self.id(), token }
             }
         }
@@ -342,7 +353,9 @@ impl Simulation {
                 backoff: random.one_in(4).then(|| backoff(random)),
                 lease: random.one_in(4).then(|| lease(random)),
                 ttl: random.one_in(4).then(|| ttl(random)),
-                deadline: random.one_in(3).then(|| *random.pick(&[0, 1, 5, 100, 5_000, HOUR, DURATION_MS_MAX])),
+                deadline: random
+                    .one_in(3)
+                    .then(|| *random.pick(&[0, 1, 5, 100, 5_000, HOUR, DURATION_MS_MAX])),
             }
         };
         Op::Enqueue(Enqueue { payloads, id, when, priority, options })
@@ -364,7 +377,11 @@ impl Simulation {
             Call::Cancel => Op::Cancel { ids: self.ids() },
             Call::Reschedule => {
                 let when = (!self.random.one_in(3)).then(|| self.when());
-                let priority = if when.is_none() || self.random.one_in(3) { Some(self.random.below(3) as u8) } else { None };
+                let priority = if when.is_none() || self.random.one_in(3) {
+                    Some(self.random.below(3) as u8)
+                } else {
+                    None
+                };
                 Op::Reschedule { id: self.id(), when, priority }
             }
             Call::Claim => {
@@ -400,14 +417,18 @@ impl Simulation {
                     1 => Who::Named(self.workers()),
                     _ => Who::Except(self.workers()),
                 };
-                let before = self.random.one_in(3).then(|| (self.clock.wall + 1).saturating_sub(self.random.below(2_000)));
+                let before = self
+                    .random
+                    .one_in(3)
+                    .then(|| (self.clock.wall + 1).saturating_sub(self.random.below(2_000)));
                 Op::Recover(Recover { who, before, count: self.count(), counted: !self.random.one_in(3) })
             }
             Call::Redrive => Op::Redrive { ids: self.ids() },
             Call::RedriveAll => Op::RedriveAll { count: self.count() },
             Call::Purge => Op::Purge { state: *self.random.pick(&State::ALL), count: self.count() },
             Call::Pause => Op::Pause {
-                length: (!self.random.one_in(3)).then(|| *self.random.pick(&[0, 1, 100, HOUR, DURATION_MS_MAX])),
+                length: (!self.random.one_in(3))
+                    .then(|| *self.random.pick(&[0, 1, 100, HOUR, DURATION_MS_MAX])),
             },
             Call::Resume => Op::Resume,
             Call::Set => Op::Set(patch(&mut self.random, 6)),
@@ -529,7 +550,8 @@ fn queue_model_reloaded_queue_and_replica_never_differ() {
                     match run_seed(seed, steps) {
                         Ok(seen) => {
                             let mut tally = tally.lock().unwrap();
-                            seen.into_iter().for_each(|(what, times)| *tally.entry(what).or_default() += times);
+                            seen.into_iter()
+                                .for_each(|(what, times)| *tally.entry(what).or_default() += times);
                         }
                         Err(report) => {
                             let mut failure = failure.lock().unwrap();
@@ -560,14 +582,24 @@ fn queue_model_reloaded_queue_and_replica_never_differ() {
 /// What must have been seen, or the simulation is blind there.
 fn everything() -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
-    let mut add = |call: &str, outcomes: &[String]| all.extend(outcomes.iter().map(|outcome| format!("{call}: {outcome}")));
+    let mut add = |call: &str, outcomes: &[String]| {
+        all.extend(outcomes.iter().map(|outcome| format!("{call}: {outcome}")))
+    };
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
-    let debug = |errors: &[Error]| errors.iter().map(|error| format!("{error:?}").split('(').next().unwrap().into()).collect::<Vec<String>>();
+    let debug = |errors: &[Error]| {
+        errors
+            .iter()
+            .map(|error| format!("{error:?}").split('(').next().unwrap().into())
+            .collect::<Vec<String>>()
+    };
     let held = [Held::Ok, Held::Lost, Held::Cancel].map(|held| format!("{held:?}"));
     let final_states = [State::Done, State::Dead, State::Cancelled];
     add("Enqueue", &words(&["Enqueued", "Existed"]));
     add("Enqueue", &debug(&[Error::Exists(State::Done), Error::Full, Error::BeyondDeadline(0)]));
-    add("Cancel", &[Cancel::Cancelled, Cancel::Cancelling, Cancel::Unknown].map(|answer| format!("{answer:?}")));
+    add(
+        "Cancel",
+        &[Cancel::Cancelled, Cancel::Cancelling, Cancel::Unknown].map(|answer| format!("{answer:?}")),
+    );
     add("Cancel", &final_states.map(|state| format!("{:?}", Cancel::Ended(state))));
     add("Cancel", &[format!("ended {:?}", Some(State::Cancelled))]);
     add("Reschedule", &[State::Delayed, State::Ready].map(|state| format!("{:?}", Outcome::State(state))));
@@ -577,7 +609,11 @@ fn everything() -> Vec<String> {
     add("Ack", &[true, false].map(|finished| format!("{:?}", Outcome::Acked(finished))));
     add("Ack", &debug(&[Error::Stale]));
     add("Ack", &words(&["ended Some(Done)", "ended Some(Cancelled)"]));
-    add("Fail", &[State::Delayed, State::Ready, State::Dead, State::Cancelled].map(|state| format!("{:?}", Outcome::State(state))));
+    add(
+        "Fail",
+        &[State::Delayed, State::Ready, State::Dead, State::Cancelled]
+            .map(|state| format!("{:?}", Outcome::State(state))),
+    );
     add("Fail", &debug(&[Error::NoJob, Error::Stale]));
     add("Release", &held[..2]);
     add("Release", &words(&["ended Some(Cancelled)"]));
