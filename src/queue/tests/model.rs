@@ -11,8 +11,6 @@ use crate::queue::{
     Recover, Recovered, Serial, Settings, Stamp, State, Totals, When, Who, backoff, limits,
 };
 
-const LENIENT: bool = true;
-
 /// When a delayed job is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -440,7 +438,6 @@ impl Model {
         }
         let wait = self.wait(enqueue.when);
         if let Some(length) = enqueue.options.deadline
-            && (!LENIENT || wait.is_some())
             && wait.map_or(0, |(wait, _)| wait) >= length
         {
             return Err(Error::BeyondDeadline(length));
@@ -504,8 +501,7 @@ impl Model {
         if when.is_some() {
             let wait = self.wait(when);
             if let Some(deadline) = self.jobs[at].deadline()
-                && (!LENIENT || wait.is_some())
-                && self.now + wait.map_or(0, |(wait, _)| wait) >= deadline
+                    && self.now + wait.map_or(0, |(wait, _)| wait) >= deadline
             {
                 return Err(Error::BeyondDeadline(deadline.saturating_sub(self.now)));
             }
@@ -544,9 +540,7 @@ impl Model {
         let Ok(at) = self.held(grant) else { return };
         self.totals.delivered -= 1;
         self.jobs[at].deliveries -= 1;
-        if !LENIENT {
-            self.jobs[at].deliveries_of_life -= 1;
-        }
+        self.jobs[at].deliveries_of_life -= 1;
         self.give_back(at);
     }
 
