@@ -1,5 +1,6 @@
 //! The commands: parse, run, reply; one file per family. And the table of them.
 
+mod apply;
 pub mod args;
 pub mod docs;
 pub mod fields;
@@ -14,9 +15,13 @@ pub mod settings;
 pub mod views;
 pub mod workers;
 
-use crate::server::call::{Args, Call};
-use crate::server::reply::Refusal;
 use std::ffi::CStr;
+
+use crate::server::call::{Args, Renderers};
+use crate::server::ffi::{self, Ctx};
+use crate::server::reply::Refusal;
+
+pub use crate::server::ffi::{Entry, entry};
 
 /// All commands, by family.
 pub const TABLE: &[&[Row]] = &[
@@ -27,6 +32,7 @@ pub const TABLE: &[&[Row]] = &[
     operators::ROWS,
     settings::ROWS,
     help::ROWS,
+    apply::ROWS,
 ];
 
 impl<'a> args::Source<'a> for Args<'a> {
@@ -91,20 +97,58 @@ pub enum Access {
     Write,
 }
 
-/// A handler with its key event (see [`entry!`]).
-#[derive(Clone, Copy)]
-pub struct Entry {
-    /// The handler.
-    pub run: fn(&mut Call<'_>) -> Result<(), Refusal>,
-    /// Name of the key event raised when it changed something.
-    pub event: &'static CStr,
+/// Registers all commands. Only while the module is loaded.
+///
+/// # Errors
+/// What the server does not take.
+pub fn register(ctx: Ctx<'_>) -> Result<(), String> {
+    for row in TABLE.iter().copied().flatten() {
+        ffi::register(
+            ctx,
+            &ffi::Command {
+                name: row.name,
+                entry: row.entry,
+                flags: row.flags,
+                arity: row.arity,
+                keys: match row.keys {
+                    Keys::None => ffi::Keys::None,
+                    Keys::One => ffi::Keys::One,
+                    Keys::Counted => ffi::Keys::Counted,
+                },
+                is_write: row.access == Access::Write,
+                categories: row.categories,
+                summary: row.docs.summary,
+                complexity: row.docs.complexity,
+                since: row.docs.since,
+                args: row.docs.args.iter().map(arg).collect(),
+            },
+        )?;
+    }
+    Ok(())
 }
 
-/// Makes an [`Entry`] of a handler and the name of its key event.
-#[macro_export]
-macro_rules! entry {
-    ($run:path, $event:expr) => {
-        $crate::commands::Entry { run: $run, event: $event }
-    };
+fn arg(arg: &'static docs::Arg) -> ffi::Arg<'static> {
+    use docs::Kind;
+    use ffi::ArgKind;
+    ffi::Arg {
+        name: arg.name,
+        kind: match arg.kind {
+            Kind::Key => ArgKind::Key,
+            Kind::Text => ArgKind::Text,
+            Kind::Integer => ArgKind::Integer,
+            Kind::Instant => ArgKind::Instant,
+            Kind::Pattern => ArgKind::Pattern,
+            Kind::Token => ArgKind::Token,
+            Kind::OneOf(_) => ArgKind::OneOf,
+            Kind::Block(_) => ArgKind::Block,
+        },
+        token: arg.token,
+        is_optional: arg.is_optional,
+        is_multiple: arg.is_multiple,
+        parts: arg.parts().iter().map(self::arg).collect(),
+    }
 }
-pub use entry;
+
+/// How the shell writes the replies that it gives later than the call.
+pub const RENDERERS: Renderers =
+    Renderers { jobs: workers::reply_jobs, result: results::reply_result, ended: results::reply_ended };

@@ -8,7 +8,7 @@ use super::produce::{ids, nulls};
 use super::views;
 use super::{Access, Keys, Row, entry};
 use crate::queue::limits::COUNT_DEFAULT;
-use crate::queue::{Cursor, Error, Id, Op, Outcome, Serial, State};
+use crate::queue::{Cursor, Error, Id, Op, Outcome, Scope, Serial, State};
 use crate::server::call::{Call, Missing};
 use crate::server::reply::{Out, Refusal};
 
@@ -250,7 +250,7 @@ fn state(text: &[u8]) -> Result<State, Wrong> {
 }
 
 fn show_cursor(cursor: Cursor) -> String {
-    format!("{}.{}.{}", cursor.rank, cursor.at, cursor.serial.0)
+    format!("{}.{}.{}.{}", cursor.born, cursor.rank, cursor.at, cursor.serial.0)
 }
 
 /// `None`: from the start.
@@ -260,10 +260,10 @@ fn parse_cursor(text: &[u8]) -> Result<Option<Cursor>, Wrong> {
     }
     let malformed = || Wrong::Cursor(Quoted::new(text));
     let mut parts = text.split(|&byte| byte == b'.').map(args::digits);
-    match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(Some(rank)), Some(Some(at)), Some(Some(serial)), None) => {
+    match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(Some(born)), Some(Some(rank)), Some(Some(at)), Some(Some(serial)), None) => {
             let rank = u8::try_from(rank).map_err(|_| malformed())?;
-            Ok(Some(Cursor { rank, at, serial: Serial(serial) }))
+            Ok(Some(Cursor { born, rank, at, serial: Serial(serial) }))
         }
         _ => Err(malformed()),
     }
@@ -308,7 +308,7 @@ pub fn pause(call: &mut Call<'_>) -> Result<(), Refusal> {
             _ => return Err(options.unhandled().into()),
         }
     }
-    call.write(&Op::Pause { length }, Missing::Create, |_, out| out.word("OK"))
+    call.write(&Op::Pause { scope: Scope::Queue, length }, Missing::Create, |_, out| out.word("OK"))
 }
 
 const PAUSE: &[&str] = &["FOR"];
@@ -318,7 +318,7 @@ pub fn resume(call: &mut Call<'_>) -> Result<(), Refusal> {
     if call.args().len() != 2 {
         return Err(Wrong::Arity.into());
     }
-    call.write(&Op::Resume, Missing::Nothing, |_, out| out.word("OK"))
+    call.write(&Op::Resume { scope: Scope::Queue }, Missing::Nothing, |_, out| out.word("OK"))
 }
 
 /// `RQ.REDRIVE queue id [id ...]`, `RQ.REDRIVE queue ALL [COUNT n]`
@@ -428,8 +428,8 @@ mod tests {
     #[test]
     fn cursors() {
         for cursor in [
-            Cursor { rank: 0, at: 0, serial: Serial(0) },
-            Cursor { rank: 255, at: u64::MAX, serial: Serial::MAX },
+            Cursor { born: 0, rank: 0, at: 0, serial: Serial(0) },
+            Cursor { born: u64::MAX, rank: 255, at: u64::MAX, serial: Serial::MAX },
         ] {
             assert_eq!(parse_cursor(show_cursor(cursor).as_bytes()), Ok(Some(cursor)));
         }

@@ -4,7 +4,9 @@ use super::args::{self, Options, Range, Source, Wrong};
 use super::docs::{self, Arg, Docs};
 use super::fields::write_id;
 use super::{Access, Keys, Row, entry};
-use crate::queue::{Cancel, Enqueue, Id, IfExists, JobOptions, Op, Outcome, Payloads, Serial, When};
+use crate::queue::{
+    Cancel, Enqueue, GroupName, Id, IfExists, JobOptions, Op, Outcome, Payloads, Serial, When,
+};
 use crate::server::call::{Call, Missing};
 use crate::server::reply::{Out, Refusal};
 
@@ -244,6 +246,7 @@ const fn plain(payloads: Payloads<'_>) -> Enqueue<'_> {
     Enqueue {
         payloads,
         id: None,
+        group: GroupName { tenant: b"", group: b"" },
         when: None,
         priority: 0,
         options: JobOptions {
@@ -385,6 +388,7 @@ mod tests {
         let expected = Enqueue {
             payloads: Payloads::One(b"x"),
             id: Some((b"j", IfExists::Replace)),
+            group: GroupName::default(),
             when: Some(When::At(17)),
             priority: 255,
             options: JobOptions {

@@ -175,6 +175,7 @@ mod tests {
             keep_dead: Some(None),
             max_len: Some(Some(4_294_967_295)),
             worker_ttl: Some(Some(12)),
+            ..SettingsPatch::default()
         };
         assert_eq!(parse(&words), Ok(expected));
         assert!(

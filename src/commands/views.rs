@@ -147,9 +147,10 @@ fn totals(totals: &Totals) -> Fields<'static> {
         dead,
         cancelled,
         redriven,
+        refused,
         removed,
     } = *totals;
-    let mut fields = Fields::with_capacity(11);
+    let mut fields = Fields::with_capacity(12);
     fields.add("enqueued", enqueued);
     fields.add("delivered", delivered);
     fields.add("done", done);
@@ -160,6 +161,7 @@ fn totals(totals: &Totals) -> Fields<'static> {
     fields.add("dead", dead);
     fields.add("cancelled", cancelled);
     fields.add("redriven", redriven);
+    fields.add("refused", refused);
     fields.add("removed", removed);
     fields
 }
@@ -198,6 +200,9 @@ pub fn settings(settings: &Settings) -> Fields<'static> {
         keep_dead,
         max_len,
         worker_ttl,
+        concurrency: _,
+        rate: _,
+        group: _,
     } = *settings;
     let mut fields = Fields::with_capacity(11);
     fields.add("lease", lease);
@@ -222,7 +227,8 @@ fn backoff(backoff: Backoff) -> Value<'static> {
 mod tests {
     use super::*;
     use crate::queue::{
-        Claim, Delivery, Effects, Enqueue, Failure, Id, IfExists, Op, Payloads, SettingsPatch, Stamp, When,
+        Claim, Delivery, Effects, Enqueue, Failure, GroupName, Id, IfExists, Op, Payloads, Scope,
+        SettingsPatch, Stamp, When,
     };
 
     struct Lab {
@@ -245,7 +251,14 @@ mod tests {
         fn enqueue(&mut self, id: &[u8], when: Option<When>, options: JobOptions) {
             let payloads = Payloads::One(b"p");
             let id = Some((id, IfExists::Refuse));
-            self.apply(&Op::Enqueue(Enqueue { payloads, id, when, priority: 3, options }));
+            self.apply(&Op::Enqueue(Enqueue {
+                payloads,
+                id,
+                group: GroupName::default(),
+                when,
+                priority: 3,
+                options,
+            }));
         }
 
         fn claim(&mut self) -> Serial {
@@ -352,12 +365,12 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        lab.apply(&Op::Pause { length: Some(1_000) });
+        lab.apply(&Op::Pause { scope: Scope::Queue, length: Some(1_000) });
         assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":1,"paused-until":1000001000"#));
-        lab.apply(&Op::Pause { length: None });
+        lab.apply(&Op::Pause { scope: Scope::Queue, length: None });
         assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":1,"paused-until":null"#));
         // Over, though nothing has happened to the queue since.
-        lab.apply(&Op::Pause { length: Some(200) });
+        lab.apply(&Op::Pause { scope: Scope::Queue, length: Some(200) });
         assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":0,"paused-until":null"#));
     }
 

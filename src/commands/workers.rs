@@ -399,12 +399,22 @@ mod tests {
 
     #[test]
     fn claimed_jobs_are_shown() {
-        use crate::queue::{Effects, Enqueue, JobOptions, Payloads, Settings, Stamp};
+        use crate::queue::{Effects, Enqueue, GroupName, JobOptions, Payloads, Settings, Stamp};
         let stamp = Stamp { now: 0, wall: 0, serial: Serial(5 << 20) };
         let (mut queue, mut fx) = (Queue::new(Settings::default(), stamp), Effects::default());
         let (payloads, options) = (Payloads::Many(vec![b"a", b"b"]), JobOptions::default());
         queue
-            .apply(&Op::Enqueue(Enqueue { payloads, id: None, when: None, priority: 0, options }), &mut fx)
+            .apply(
+                &Op::Enqueue(Enqueue {
+                    payloads,
+                    id: None,
+                    group: GroupName::default(),
+                    when: None,
+                    priority: 0,
+                    options,
+                }),
+                &mut fx,
+            )
             .unwrap();
         queue.apply(&Op::Claim(Claim { worker: b"w", count: 2, lease: None }), &mut fx).unwrap();
         let shown = |full| {

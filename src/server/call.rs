@@ -1,28 +1,39 @@
-//! One call of a command: its arguments, and the ways a command may work on queues.
+//! One call of a command: its arguments, and the ways in which a command may work on queues.
 //!
-//! INTERFACE (signatures are settled, bodies follow):
-//! - `read` hands out [`Seen`]: the queue with the time as it is now. The queue's own clock is that
-//!   of its last change and may lie behind; reads must not move it. So anything that "is left" or
-//!   "has lasted" is reckoned from `Seen::now`, and shown instants go through `Seen::to_wall`.
-//! - What `WORKERS` and `RECOVER … IDLE` need beyond the queue: `waiting()`, `idle_workers(ms)`.
-//! - `write_resolved` is `write` for ops made from what only this server knows: the op travels, not
-//!   the command.
+//! - [`Call::read`] hands out [`Seen`]: the queue, with the time as it is now. The queue's own clock
+//!   is that of its last change and may lie behind; reads must not move it. So what "is left" or "has
+//!   lasted" is reckoned from `Seen::now`, and shown instants go through `Seen::to_wall`.
+//! - What `WORKERS` and `RECOVER … IDLE` need beyond the queue: [`Call::waiting`],
+//!   [`Call::idle_workers`].
+//! - [`Call::write_resolved`] is [`Call::write`] for ops made from what only this server knows: the
+//!   op travels, not the command.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 
+use super::ffi::{Access, Ctx, CtxOut, Flags, Held, Key, Main, OwnStr, Str, changing};
 use super::reply::{Out, Refusal};
-use crate::queue::{Claim, Ended, Id, JobView, Op, Outcome, Queue, Slot};
+use super::run::{self, Travel};
+use super::state::{RENDERERS, STATE, WAITING};
+use super::value::Value;
+use super::waitlist::{Want, WantClaim};
+use super::{clock, config, timer, waiters};
+use crate::persist::{Loader, Message};
+use crate::queue::{Claim, Effects, Ended, Id, JobView, Op, Outcome, Queue, Slot};
 
 /// A call in progress.
 pub struct Call<'a> {
-    marker: std::marker::PhantomData<&'a ()>,
+    ctx: Ctx<'a>,
+    args: Args<'a>,
+    out: CtxOut<'a>,
+    /// Name of the key event.
+    event: &'static CStr,
+    flags: Option<Flags>,
 }
 
 /// The arguments; number 0 is the name of the command.
 #[derive(Clone, Copy)]
-pub struct Args<'a> {
-    marker: std::marker::PhantomData<&'a ()>,
-}
+pub struct Args<'a>(&'a [Str<'a>]);
 
 /// What a write does without a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,52 +114,72 @@ impl<'a> Args<'a> {
     /// How many there are, the name of the command included.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a call is never without its name
-    pub fn len(&self) -> usize {
-        0
+    pub const fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// One of them.
     #[must_use]
-    pub fn get(&self, _index: usize) -> Option<&'a [u8]> {
-        None
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        self.0.get(index).map(|string| string.bytes())
+    }
+
+    fn string(&self, index: usize) -> Result<Str<'a>, Refusal> {
+        self.0.get(index).copied().ok_or(Refusal::Arity)
     }
 }
 
+/// Number of the argument that names the queue, but for `RQ.MCLAIM`.
+const QUEUE: usize = 1;
+
 impl<'a> Call<'a> {
+    /// A call that begins.
+    #[must_use]
+    #[inline]
+    pub const fn new(ctx: Ctx<'a>, args: &'a [Str<'a>], event: &'static CStr) -> Self {
+        Self { ctx, args: Args(args), out: ctx.out(), event, flags: None }
+    }
+
     /// The arguments.
     #[must_use]
-    pub fn args(&self) -> Args<'a> {
-        Args { marker: std::marker::PhantomData }
+    pub const fn args(&self) -> Args<'a> {
+        self.args
+    }
+
+    fn flags(&mut self) -> Flags {
+        *self.flags.get_or_insert_with(|| self.ctx.flags())
     }
 
     /// Whether this executes what a primary or the AOF decided: no limits, no blocking, no stamping.
     #[must_use]
-    pub fn obeys(&self) -> bool {
-        false
+    pub fn obeys(&mut self) -> bool {
+        self.flags().is_obeying() || self.ctx.is_aof()
     }
 
     /// Most bytes in a payload or result; `None` when obeying.
     #[must_use]
-    pub fn max_payload(&self) -> Option<u64> {
-        None
+    pub fn max_payload(&mut self) -> Option<u64> {
+        (!self.obeys()).then(|| config::max_payload(self.ctx.main()))
     }
 
     /// Where a reply goes that needs no queue.
     pub fn out(&mut self) -> &mut dyn Out {
-        unimplemented!()
+        &mut self.out
     }
 
     /// The one write path, on the queue that the first argument names.
     ///
     /// # Errors
     /// See [`Refusal`]; nothing has changed then.
+    #[inline]
     pub fn write(
         &mut self,
-        _op: &Op<'_>,
-        _missing: Missing,
-        _reply: impl FnOnce(Option<Applied<'_>>, &mut dyn Out),
+        op: &Op<'_>,
+        missing: Missing,
+        reply: impl FnOnce(Option<Applied<'_>>, &mut dyn Out),
     ) -> Result<(), Refusal> {
-        Err(Refusal::Internal)
+        self.write_as(Travel::Command, op, missing, reply)
     }
 
     /// As `write`, for an op made from what only this server knows: the op travels, not the command.
@@ -157,41 +188,249 @@ impl<'a> Call<'a> {
     /// See [`Refusal`]; nothing has changed then.
     pub fn write_resolved(
         &mut self,
-        _op: &Op<'_>,
-        _missing: Missing,
-        _reply: impl FnOnce(Option<Applied<'_>>, &mut dyn Out),
+        op: &Op<'_>,
+        missing: Missing,
+        reply: impl FnOnce(Option<Applied<'_>>, &mut dyn Out),
     ) -> Result<(), Refusal> {
-        Err(Refusal::Internal)
+        self.write_as(Travel::Op, op, missing, reply)
+    }
+
+    fn write_as(
+        &mut self,
+        travel: Travel,
+        op: &Op<'_>,
+        missing: Missing,
+        reply: impl FnOnce(Option<Applied<'_>>, &mut dyn Out),
+    ) -> Result<(), Refusal> {
+        let name = self.args.string(QUEUE)?;
+        let obeys = self.obeys();
+        let ctx = self.ctx;
+        let mut key = Key::open(ctx, name, Access::Write);
+        let mut endings = waiters::endings(ctx, name);
+        let mut fx = Effects::default();
+        if let Some(endings) = &mut endings {
+            fx.observer = Some(endings);
+        }
+        let made = match key.held() {
+            Held::Queue(_) => None,
+            Held::Other => return Err(Refusal::WrongType),
+            Held::Nothing => match missing {
+                Missing::Refuse => return Err(Refusal::NoQueue),
+                Missing::Nothing => {
+                    // What obeys passes on everything it is given.
+                    if obeys {
+                        ctx.replicate_verbatim();
+                    }
+                    reply(None, &mut self.out);
+                    return Ok(());
+                }
+                // The primary's creation comes before: something is amiss.
+                Missing::Create if obeys => return Err(Refusal::NoQueue),
+                Missing::Create => {
+                    let (value, outcome, stamp) = run::make(ctx, op, &mut fx)?;
+                    changing(true);
+                    key.put(value);
+                    run::propagate_creation(ctx, name, stamp);
+                    run::propagate(ctx, name, op, travel, None);
+                    changing(false);
+                    fx.changed = true;
+                    Some(outcome)
+                }
+            },
+        };
+        let Held::Queue(value) = key.held() else { return Err(Refusal::Internal) };
+        let outcome = match made {
+            Some(outcome) => outcome,
+            None if obeys => obey(value, op, &mut fx)?,
+            None => run::apply(ctx, name, value, op, travel, &mut fx)?,
+        };
+        if obeys {
+            ctx.replicate_verbatim();
+        }
+        if matches!(op, Op::Set(_)) {
+            value.settings_changed();
+        }
+        reply(Some(Applied { queue: &value.queue, outcome: &outcome, claimed: &fx.claimed }), &mut self.out);
+        let has_changed = fx.changed;
+        drop(fx);
+        if has_changed {
+            self.settled(name, value, obeys);
+            drop(key);
+            self.announce(name);
+        }
+        Ok(())
+    }
+
+    /// After a change: those who wait are served, and the index learns when to look at the queue.
+    #[inline]
+    fn settled(&mut self, name: Str<'a>, value: &mut Value, obeys: bool) {
+        let (ctx, main) = (self.ctx, self.ctx.main());
+        if WAITING.get(main) > 0 && waiters::has_claims(ctx, name.bytes()) {
+            // Inside of a larger unit, what was enqueued may yet be cancelled or claimed by itself.
+            if obeys || self.flags().is_inside_unit() || waiters::serve(ctx, name, value) {
+                waiters::look_later(main, ctx.db(), name.bytes());
+            }
+        }
+        let news = if obeys { value.first_news() } else { value.news() };
+        if let Some(due) = news {
+            let db = ctx.db();
+            STATE.with(main, |state| state.index.set(db, name.bytes(), due));
+            if !obeys {
+                timer::arm(main, due);
+            }
+        }
+    }
+
+    /// Tells clients that watch or track the key, and whoever listens to key events.
+    #[inline]
+    fn announce(&self, name: Str<'_>) {
+        self.ctx.signal_modified(name);
+        self.ctx.notify(self.event, name);
     }
 
     /// Looks at the queue that the first argument names.
     ///
     /// # Errors
     /// `WRONGTYPE`.
-    pub fn read<R>(&mut self, _f: impl FnOnce(Option<Seen<'_>>, &mut dyn Out) -> R) -> Result<R, Refusal> {
-        Err(Refusal::Internal)
+    pub fn read<R>(&mut self, f: impl FnOnce(Option<Seen<'_>>, &mut dyn Out) -> R) -> Result<R, Refusal> {
+        let name = self.args.string(QUEUE)?;
+        let is_primary = self.flags().is_primary();
+        let main = self.ctx.main();
+        let mut key = Key::open(self.ctx, name, Access::Read);
+        match key.held() {
+            Held::Other => Err(Refusal::WrongType),
+            Held::Nothing => Ok(f(None, &mut self.out)),
+            Held::Queue(value) => {
+                if is_primary {
+                    value.prepare(main);
+                }
+                let wall = if is_primary { clock::wall_ms() } else { clock::primary_wall_ms(main) };
+                Ok(f(Some(Seen { queue: &value.queue, now: value.now(), wall }), &mut self.out))
+            }
+        }
     }
 
     /// `RQ.CLAIM` and `RQ.MCLAIM`: claims, waits if asked to and allowed, and replies.
     ///
     /// # Errors
     /// See [`Refusal`]; nothing has changed then.
-    pub fn claim(&mut self, _request: ClaimRequest<'_>) -> Result<(), Refusal> {
-        Err(Refusal::Internal)
+    pub fn claim(&mut self, request: ClaimRequest<'_>) -> Result<(), Refusal> {
+        let obeys = self.obeys();
+        let main = self.ctx.main();
+        for at in request.first_queue..request.first_queue.saturating_add(request.queues) {
+            if self.claim_of(at, &request, obeys)? {
+                return Ok(());
+            }
+        }
+        if let Some(ms) = request.block {
+            if self.may_block() {
+                let mut names = Vec::with_capacity(request.queues);
+                for at in request.first_queue..request.first_queue.saturating_add(request.queues) {
+                    names.push(self.args.get(at).ok_or(Refusal::Arity)?.into());
+                }
+                let want = Want::Claim(WantClaim {
+                    worker: request.claim.worker.into(),
+                    count: request.claim.count,
+                    lease: request.claim.lease,
+                    full: request.full,
+                    named: request.named,
+                });
+                if waiters::block(self.ctx, names, want, ms) {
+                    return Ok(());
+                }
+            }
+        }
+        let _ = main;
+        self.out.null();
+        Ok(())
+    }
+
+    /// Claims of one queue and replies. `false`: it has nothing; then the asking is noted.
+    fn claim_of(&mut self, at: usize, request: &ClaimRequest<'_>, obeys: bool) -> Result<bool, Refusal> {
+        let name = self.args.string(at)?;
+        let (ctx, main) = (self.ctx, self.ctx.main());
+        let mut key = Key::open(ctx, name, Access::Write);
+        let value = match key.held() {
+            Held::Nothing => return Ok(false),
+            Held::Other => return Err(Refusal::WrongType),
+            Held::Queue(value) => value,
+        };
+        let op = Op::Claim(request.claim);
+        let mut fx = Effects::default();
+        if obeys {
+            obey(value, &op, &mut fx)?;
+            ctx.replicate_verbatim();
+        } else {
+            if value.queue.next().is_none() {
+                timer::settle_for_claim(ctx, name, value);
+            }
+            if value.queue.next().is_some() {
+                // Which queue it was is known here only.
+                let travel = if request.named { Travel::Op } else { Travel::Command };
+                run::apply(ctx, name, value, &op, travel, &mut fx)?;
+            }
+        }
+        let has_claimed = !fx.claimed.is_empty();
+        if has_claimed {
+            if request.named {
+                self.out.array(2);
+                self.out.bulk(name.bytes());
+            }
+            if let Some(renderers) = RENDERERS.get(main) {
+                (renderers.jobs)(&value.queue, &fx.claimed, request.full, &mut self.out);
+            }
+        } else if !obeys {
+            if value.queue.worker(request.claim.worker).is_some() {
+                let now = value.now();
+                value.queue.note_seen(request.claim.worker, now);
+            } else {
+                let op = Op::Register { worker: request.claim.worker };
+                run::apply(ctx, name, value, &op, Travel::Op, &mut fx)?;
+            }
+        }
+        if fx.changed {
+            self.settled(name, value, obeys);
+            drop(key);
+            self.announce(name);
+        }
+        Ok(has_claimed)
+    }
+
+    /// Whether the caller can be made to wait.
+    fn may_block(&mut self) -> bool {
+        let flags = self.flags();
+        !flags.is_inside_unit() && !self.obeys()
     }
 
     /// `RQ.RESULT` on the queue that the first argument names; waits if asked to and allowed.
     ///
     /// # Errors
     /// See [`Refusal`]; nothing has changed then.
-    pub fn wait_result(&mut self, _id: Id<'_>, _block: Option<u64>) -> Result<(), Refusal> {
-        Err(Refusal::Internal)
+    pub fn wait_result(&mut self, id: Id<'_>, block: Option<u64>) -> Result<(), Refusal> {
+        let block = block.filter(|_| self.may_block());
+        let Some(renderers) = RENDERERS.get(self.ctx.main()) else { return Err(Refusal::Internal) };
+        let waits = self.read(|seen, out| {
+            let found = seen.and_then(|seen| Some((seen, seen.queue.job(seen.queue.find(id)?)?)));
+            match found {
+                None => out.null(),
+                Some((_, job)) if block.is_some() && !job.state().is_final() => return true,
+                Some((seen, job)) => (renderers.result)(seen.queue, job, seen.now, out),
+            }
+            false
+        })?;
+        if let Some(ms) = block.filter(|_| waits) {
+            let name = self.args.string(QUEUE)?.bytes();
+            if !waiters::block(self.ctx, vec![name.into()], Want::Result(waiters::shown(id)), ms) {
+                self.out.null();
+            }
+        }
+        Ok(())
     }
 
     /// The workers that wait for the queue that the first argument names.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
-        Waiting::new()
+        waiting(self.ctx.main(), self.ctx.db(), self.args.get(QUEUE).unwrap_or_default())
     }
 
     /// Workers of the queue that the first argument names that neither wait now nor gave a sign of
@@ -199,14 +438,138 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// `WRONGTYPE`.
-    pub fn idle_workers(&mut self, _ms: u64) -> Result<Vec<Box<[u8]>>, Refusal> {
-        Err(Refusal::Internal)
+    pub fn idle_workers(&mut self, ms: u64) -> Result<Vec<Box<[u8]>>, Refusal> {
+        let waiting = self.waiting();
+        self.read(|seen, _| {
+            let Some(seen) = seen else { return Vec::new() };
+            let is_idle = |last: u64| seen.now.saturating_sub(last) >= ms;
+            seen.queue
+                .workers()
+                .filter(|worker| is_idle(worker.last_seen) && !waiting.contains_key(worker.name))
+                .map(|worker| worker.name.into())
+                .collect()
+        })
     }
 
     /// Names of the queues of the selected database behind `cursor` (0: from the start), and the
     /// next cursor (0: that was the last). Looks at up to `count` names and gives those that match.
     #[must_use]
-    pub fn queues(&mut self, _cursor: u64, _count: usize, _matches: &dyn Fn(&[u8]) -> bool) -> (u64, Vec<Box<[u8]>>) {
-        (0, Vec::new())
+    pub fn queues(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        matches: &dyn Fn(&[u8]) -> bool,
+    ) -> (u64, Vec<Box<[u8]>>) {
+        let (main, db) = (self.ctx.main(), self.ctx.db());
+        let page = STATE.with(main, |state| state.index.page(db, cursor, count));
+        let next = if page.len() < count { 0 } else { page.last().map_or(0, |&(number, _)| number) };
+        let mut names = Vec::new();
+        for (_, name) in page {
+            if !matches(&name) {
+                continue;
+            }
+            // The index may know names that are gone.
+            let string = OwnStr::new(main, &name);
+            if matches!(Key::open(self.ctx, string.get(), Access::Read).held(), Held::Queue(_)) {
+                names.push(name);
+            }
+        }
+        (next, names)
     }
+
+    /// `RQ.APPLY`: executes one message for the queue that the first argument names.
+    ///
+    /// # Errors
+    /// Why the message does not fit the queue.
+    pub fn execute(&mut self, message: Message<'_>) -> Result<(), String> {
+        let (ctx, main, db) = (self.ctx, self.ctx.main(), self.ctx.db());
+        let name = self.args.string(QUEUE).map_err(|refusal| refusal.to_string())?;
+        let place = || (db, Box::from(name.bytes()));
+        let queue = match message {
+            Message::Op(op) => return self.execute_op(name, &op),
+            Message::Create { settings, stamp } => {
+                let mut value = Value::loaded(main, Queue::new(settings, stamp));
+                if !self.flags().is_loading() {
+                    value.follow(main, stamp);
+                }
+                value
+            }
+            Message::Chunk(chunk) => {
+                return STATE.with(main, |state| {
+                    let loader = state.loaders.entry(place()).or_default();
+                    loader.push(chunk).map_err(|corrupt| corrupt.to_string())
+                });
+            }
+            Message::End => {
+                let loader = STATE.with(main, |state| state.loaders.remove(&place()));
+                let queue =
+                    loader.unwrap_or_else(Loader::default).finish().map_err(|corrupt| corrupt.to_string())?;
+                Value::loaded(main, queue)
+            }
+        };
+        let mut key = Key::open(ctx, name, Access::Write);
+        key.put(Box::new(queue));
+        if let Held::Queue(value) = key.held() {
+            self.settled(name, value, true);
+        }
+        drop(key);
+        self.announce(name);
+        Ok(())
+    }
+
+    fn execute_op(&mut self, name: Str<'a>, op: &Op<'_>) -> Result<(), String> {
+        let (ctx, main) = (self.ctx, self.ctx.main());
+        let mut key = Key::open(ctx, name, Access::Write);
+        let Held::Queue(value) = key.held() else { return Err("there is no queue".into()) };
+        let mut endings = waiters::endings(ctx, name);
+        let mut fx = Effects::default();
+        if let Some(endings) = &mut endings {
+            fx.observer = Some(endings);
+        }
+        let result = obey(value, op, &mut fx);
+        let has_changed = fx.changed;
+        drop(fx);
+        result.map_err(|refusal| refusal.to_string())?;
+        if let Op::Clock(stamp) = op {
+            // The AOF tells when something was, not what time it is.
+            if !self.flags().is_loading() {
+                value.follow(main, *stamp);
+            }
+        }
+        if has_changed {
+            self.settled(name, value, true);
+            drop(key);
+            self.announce(name);
+        }
+        Ok(())
+    }
+
+    /// Passes the command on as it is.
+    pub fn pass_on(&self) {
+        self.ctx.replicate_verbatim();
+    }
+}
+
+/// Applies an op as it was decided elsewhere, at the queue's clock.
+fn obey(value: &mut Value, op: &Op<'_>, fx: &mut Effects<'_>) -> Result<Outcome, Refusal> {
+    changing(true);
+    let result = value.queue.apply(op, fx);
+    changing(false);
+    Ok(result?)
+}
+
+/// The workers that wait for a queue now.
+#[must_use]
+pub fn waiting(main: Main, db: i32, name: &[u8]) -> Waiting {
+    if WAITING.get(main) == 0 {
+        return Waiting::new();
+    }
+    let now = clock::boot_ms();
+    STATE.with(main, |state| {
+        state
+            .waits
+            .workers(db, name)
+            .map(|(worker, since)| (worker.into(), now.saturating_sub(since)))
+            .collect()
+    })
 }

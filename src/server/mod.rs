@@ -1,4 +1,33 @@
 //! The shell: all that touches Redis.
 
 pub mod call;
+mod clock;
+pub mod config;
+mod events;
+pub mod ffi;
+mod index;
+mod info;
+mod key_type;
 pub mod reply;
+mod run;
+pub mod state;
+mod timer;
+mod value;
+mod waiters;
+mod waitlist;
+
+use ffi::{Ctx, log};
+
+/// Prepares the shell while the module is loaded.
+pub fn start(ctx: Ctx<'_>, renderers: call::Renderers) {
+    let main = ctx.main();
+    state::RENDERERS.set(main, Some(renderers));
+    let flags = ctx.flags();
+    timer::IS_CLUSTER.set(main, flags.is_cluster());
+    if flags.may_evict() {
+        log(
+            c"warning",
+            "maxmemory-policy may drop whole queues: set it to noeviction (or to a volatile-… policy, and no TTL on queues)",
+        );
+    }
+}

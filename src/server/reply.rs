@@ -75,15 +75,19 @@ impl fmt::Display for Refusal {
 fn write_error(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         Error::NoJob => f.write_str("NOJOB there is no job with this id in the queue"),
-        Error::Stale => {
-            f.write_str("STALE this token's lease is over; drop the work, the job is or will be somebody else's")
-        }
-        Error::Full => {
-            f.write_str("FULL the queue has MAXLEN waiting jobs; enqueue later, or raise it with RQ.QUEUE.SET")
-        }
+        Error::Stale => f.write_str(
+            "STALE this token's lease is over; drop the work, the job is or will be somebody else's",
+        ),
+        Error::Full => f.write_str(
+            "FULL the queue has MAXLEN waiting jobs; enqueue later, or raise it with RQ.QUEUE.SET",
+        ),
         // The state is the second word: programs read it.
         Error::Exists(state) => {
-            write!(f, "EXISTS {} is the state of the job that has this id; IFNEW or REPLACE allow that", state.name())
+            write!(
+                f,
+                "EXISTS {} is the state of the job that has this id; IFNEW or REPLACE allow that",
+                state.name()
+            )
         }
         Error::BadState(state) => write!(f, "BADSTATE not possible for a job that is {}", state.name()),
         Error::BeyondDeadline(left) => {

@@ -151,15 +151,9 @@ impl Twin {
         }
         let ticked = self.model.clone();
         let want = self.model.apply(op);
-        let mut should_change = !self.model.is_same_as(&ticked);
+        let should_change = !self.model.is_same_as(&ticked);
         if want.is_err() && should_change {
             return Err("the model changed in spite of its error".into());
-        }
-        if changed && !should_change {
-            if std::env::var("RQ_IDLE").is_ok() {
-                println!("idle {}", show(op));
-            }
-            should_change = true;
         }
         let should_move = stamp.is_some() && should_change && ticked.clock() != before;
         if stamp.is_some() && !should_change {
@@ -180,7 +174,7 @@ impl Twin {
         same!(recorder.0, self.model.notes, "observer was told");
 
         let bytes = save(&self.queue);
-        if bytes != self.bytes && !changed {
+        if (bytes != self.bytes) != changed {
             return Err(format!("said changed: {changed}, but the saved bytes say otherwise"));
         }
         self.bytes = bytes;

@@ -11,8 +11,6 @@ use crate::queue::{
     Reason, Recover, Recovered, Serial, Settings, Stamp, State, Totals, When, Who, backoff, limits,
 };
 
-const LENIENT: bool = true;
-
 /// When a delayed job is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -43,6 +41,8 @@ pub struct Job {
     pub since: u64,
     /// When this life began.
     pub enqueued: u64,
+    /// When it was enqueued or redriven: its deadline counts from there.
+    life_began: u64,
     pub token: u64,
     pub deliveries: u32,
     /// Deliveries of this life; the deadline is about the first of them.
@@ -80,7 +80,7 @@ impl Job {
     /// The instant at which it is dead unless it was claimed in this life.
     pub fn deadline(&self) -> Option<u64> {
         (self.is_waiting() && self.deliveries_of_life == 0)
-            .then_some(self.options.deadline.map(|length| self.enqueued + length))
+            .then_some(self.options.deadline.map(|length| self.life_began + length))
             .flatten()
     }
 
@@ -236,11 +236,12 @@ impl Model {
                 Ok(Outcome::Bulk { taken, remaining: self.count(State::Dead) })
             }
             Op::Purge { state, count } => self.purge(*state, *count),
-            Op::Pause { length } => {
+            Op::Pause { length, .. } => {
                 self.paused_until = Some(length.map_or(u64::MAX, |length| self.now + length));
                 Ok(Outcome::Done)
             }
-            Op::Resume => {
+            Op::SetGroup { .. } | Op::SetTenant { .. } => unreachable!("not in the model yet"),
+            Op::Resume { .. } => {
                 self.paused_until = None;
                 Ok(Outcome::Done)
             }
@@ -441,7 +442,6 @@ impl Model {
         }
         let wait = self.wait(enqueue.when);
         if let Some(length) = enqueue.options.deadline
-            && (!LENIENT || wait.is_some())
             && wait.map_or(0, |(wait, _)| wait) >= length
         {
             return Err(Error::BeyondDeadline(length));
@@ -467,6 +467,7 @@ impl Model {
                 phase: wait.map_or(Phase::Ready, |(_, due)| Phase::Delayed { due, keeps_place: false }),
                 since: self.now,
                 enqueued: self.now,
+                life_began: self.now,
                 token: 0,
                 deliveries: 0,
                 deliveries_of_life: 0,
@@ -505,7 +506,6 @@ impl Model {
         if when.is_some() {
             let wait = self.wait(when);
             if let Some(deadline) = self.jobs[at].deadline()
-                && (!LENIENT || wait.is_some())
                 && self.now + wait.map_or(0, |(wait, _)| wait) >= deadline
             {
                 return Err(Error::BeyondDeadline(deadline.saturating_sub(self.now)));
@@ -546,9 +546,7 @@ impl Model {
         let Ok(at) = self.held(grant) else { return };
         self.totals.delivered -= 1;
         self.jobs[at].deliveries -= 1;
-        if !LENIENT {
-            self.jobs[at].deliveries_of_life -= 1;
-        }
+        self.jobs[at].deliveries_of_life -= 1;
         self.give_back(at);
     }
 
@@ -711,7 +709,7 @@ impl Model {
         let job = &mut self.jobs[at];
         job.phase = Phase::Ready;
         job.since = now;
-        job.enqueued = now;
+        job.life_began = now;
         job.deliveries_of_life = 0;
         job.attempts = 0;
         job.crashes = 0;

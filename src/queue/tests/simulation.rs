@@ -18,11 +18,12 @@ use super::model::Phase;
 use super::random::Random;
 use crate::queue::limits::DURATION_MS_MAX;
 use crate::queue::{
-    Backoff, Cancel, Claim, Delivery, Effects, Enqueue, Error, Failure, Held, Id, IfExists, JobOptions, Op,
-    Outcome, Payloads, Queue, Reason, Recover, Serial, Settings, SettingsPatch, Stamp, State, When, Who,
+    Backoff, Cancel, Claim, Delivery, Effects, Enqueue, Error, Failure, GroupName, Held, Id, IfExists,
+    JobOptions, Op, Outcome, Payloads, Queue, Reason, Recover, Scope, Serial, Settings, SettingsPatch, Stamp,
+    State, When, Who,
 };
 
-const FIXED_SEEDS: u64 = 1_500;
+const FIXED_SEEDS: u64 = 2_500;
 const FIXED_STEPS: u64 = 250;
 
 const HOUR: u64 = 3_600_000;
@@ -90,7 +91,7 @@ const CALLS: [(Call, u64); 25] = [
     (Call::Redrive, 3),
     (Call::RedriveAll, 1),
     (Call::Purge, 1),
-    (Call::Pause, 2),
+    (Call::Pause, 1),
     (Call::Resume, 4),
     (Call::Set, 2),
     (Call::Sweep, 25),
@@ -202,13 +203,7 @@ impl Simulation {
         self.note(&op, &answer);
         for &slot in &answer.claimed {
             let job = self.twin.queue.job(slot).ok_or("a claimed job is not there")?;
-            let id = match job.id() {
-                Id::Serial(serial) => Id::Serial(serial),
-                Id::Custom(bytes) => {
-                    Id::Custom(CUSTOM_IDS.iter().find(|id| **id == bytes).ok_or("an id from nowhere")?)
-                }
-            };
-            self.deliveries.push(Delivery { id, token: job.token() });
+            self.deliveries.push(Delivery { id: own(job.id()), token: job.token() });
         }
         if let Ok(Outcome::Enqueued { first, count }) = answer.result {
             self.ids.extend((0..count as u64).map(|n| Id::Serial(Serial(first.0 + n))));
@@ -269,14 +264,16 @@ impl Simulation {
         (0..self.random.below(4)).map(|_| self.worker()).collect()
     }
 
+    /// Mostly one that is there.
     fn id(&mut self) -> Id<'static> {
-        match self.random.below(10) {
-            0..4 => Id::Custom(*self.random.pick(&CUSTOM_IDS)),
-            4..9 if !self.ids.is_empty() => {
-                // Rather a recent one: old jobs are gone.
-                let from = self.ids.len().saturating_sub(12);
-                *self.random.pick(&self.ids[from..])
+        let jobs = &self.twin.model.jobs;
+        match self.random.below(20) {
+            0..15 if !jobs.is_empty() => {
+                let at = self.random.index(jobs.len());
+                own(self.twin.model.jobs[at].id())
             }
+            15..17 => Id::Custom(*self.random.pick(&CUSTOM_IDS)),
+            17 | 18 if !self.ids.is_empty() => *self.random.pick(&self.ids),
             _ => Id::Serial(Serial(self.random.below(3) + self.clock.serial.0)),
         }
     }
@@ -287,19 +284,9 @@ impl Simulation {
 
     /// Mostly one that is on; else one that is over, or forged.
     fn delivery(&mut self) -> Delivery<'static> {
-        let live: Vec<Delivery<'static>> = self
-            .deliveries
-            .iter()
-            .rev()
-            .take(60)
-            .filter(|delivery| {
-                self.twin.model.find(delivery.id).is_some_and(|at| {
-                    let job = &self.twin.model.jobs[at];
-                    job.token == delivery.token.0 && job.state() == State::Active
-                })
-            })
-            .copied()
-            .collect();
+        let active = self.twin.model.jobs.iter().filter(|job| job.state() == State::Active);
+        let live: Vec<Delivery<'static>> =
+            active.map(|job| Delivery { id: own(job.id()), token: Serial(job.token) }).collect();
         match self.random.below(20) {
             0..14 if !live.is_empty() => *self.random.pick(&live),
             14..17 if !self.deliveries.is_empty() => {
@@ -358,7 +345,7 @@ impl Simulation {
                     .then(|| *random.pick(&[0, 1, 5, 100, 5_000, HOUR, DURATION_MS_MAX])),
             }
         };
-        Op::Enqueue(Enqueue { payloads, id, when, priority, options })
+        Op::Enqueue(Enqueue { payloads, id, group: GroupName::default(), when, priority, options })
     }
 
     fn op(&mut self, call: Call) -> Option<Op<'static>> {
@@ -427,10 +414,11 @@ impl Simulation {
             Call::RedriveAll => Op::RedriveAll { count: self.count() },
             Call::Purge => Op::Purge { state: *self.random.pick(&State::ALL), count: self.count() },
             Call::Pause => Op::Pause {
+                scope: Scope::Queue,
                 length: (!self.random.one_in(3))
                     .then(|| *self.random.pick(&[0, 1, 100, HOUR, DURATION_MS_MAX])),
             },
-            Call::Resume => Op::Resume,
+            Call::Resume => Op::Resume { scope: Scope::Queue },
             Call::Set => Op::Set(patch(&mut self.random, 6)),
             Call::Sweep => Op::Sweep { limit: *self.random.pick(&[0, 1, 2, 5, 1_000, 1_000]) },
             Call::Forget => Op::Forget { workers: self.workers() },
@@ -468,11 +456,21 @@ impl Simulation {
             see(format!("ended {:?}", note.state));
         }
         for job in &self.twin.model.jobs {
-            if let (Phase::Final { ended, .. }, Some(reason)) = (&job.phase, job.reason)
-                && *ended == self.twin.model.now
+            if let (Phase::Final { .. }, Some(reason)) = (&job.phase, job.reason)
+                && answer.notes.iter().any(|note| note.state == Some(State::Dead))
             {
                 *self.tally.entry(format!("dead: {reason:?}")).or_default() += 1;
             }
+        }
+    }
+}
+
+/// The same id from the pool, which outlives all queues.
+fn own(id: Id<'_>) -> Id<'static> {
+    match id {
+        Id::Serial(serial) => Id::Serial(serial),
+        Id::Custom(bytes) => {
+            Id::Custom(CUSTOM_IDS.iter().find(|id| **id == bytes).expect("an id from the pool"))
         }
     }
 }
@@ -504,8 +502,11 @@ fn patch(random: &mut Random, n: u64) -> SettingsPatch {
         dead_ttl: random.one_in(n).then(|| ttl(random)),
         keep_done: random.one_in(n).then(|| *random.pick(&[None, Some(0), Some(1), Some(3)])),
         keep_dead: random.one_in(n).then(|| *random.pick(&[None, Some(0), Some(1), Some(3)])),
-        max_len: random.one_in(n).then(|| *random.pick(&[None, None, Some(0), Some(2), Some(6), Some(20)])),
+        max_len: random
+            .one_in(n)
+            .then(|| *random.pick(&[None, None, None, None, Some(0), Some(2), Some(6), Some(20)])),
         worker_ttl: random.one_in(n).then(|| *random.pick(&[None, Some(1_000)])),
+        ..SettingsPatch::default()
     }
 }
 

@@ -1,0 +1,288 @@
+//! Clients that wait: for jobs (`RQ.CLAIM`, `RQ.MCLAIM`) and for the end of a job (`RQ.RESULT`).
+//!
+//! They stand in a list of our own, so that one job wakes one worker, whatever the number of those
+//! that wait. A handle is ours from [`block`] until exactly one of: the wait is served or has ended
+//! ([`super::timer`]), `CLIENT UNBLOCK`, or the client is gone, which includes that this server
+//! became a replica (both [`ended`]). The server's own timeouts are not used: waits run on the boot
+//! clock, which no step of the wall clock touches.
+
+use super::clock;
+use super::ffi::{Blocked, BlockedId, Ctx, Main, Str};
+use super::reply::Out;
+use super::run::{self, Travel};
+use super::state::{RENDERERS, STATE, WAITING};
+use super::timer;
+use super::value::Value;
+use super::waitlist::{Waiter, Want};
+use crate::queue::{Claim, Effects, Ended, Id, Observer, Op, SHOWN_BYTES_MAX, Serial};
+
+/// Jobs that were handed to a client that waited, until its reply is written.
+#[derive(Debug)]
+pub struct Grant {
+    /// Database of the queue.
+    pub db: i32,
+    /// The queue.
+    pub name: Box<[u8]>,
+    /// Ids in their shown form, and tokens.
+    pub deliveries: Vec<(Box<[u8]>, Serial)>,
+}
+
+/// Most claims that are served in one unit; the rest is served right after.
+pub const SERVED_MAX: usize = 1_000;
+
+/// An id in its shown form.
+#[must_use]
+pub fn shown(id: Id<'_>) -> Box<[u8]> {
+    id.write(&mut [0; SHOWN_BYTES_MAX]).into()
+}
+
+/// Makes the client of a call wait. `false`: the server does not let it.
+#[must_use]
+pub fn block(ctx: Ctx<'_>, names: Vec<Box<[u8]>>, want: Want, ms: u64) -> bool {
+    let main = ctx.main();
+    let Some(handle) = Blocked::new(ctx) else { return false };
+    let since = clock::boot_ms();
+    // One more: the millisecond of now has begun already, and a wait must not end early.
+    let deadline = (ms > 0).then(|| since.saturating_add(ms).saturating_add(1));
+    let waiter = Waiter { db: ctx.db(), names, want, since, deadline, handle };
+    STATE.with(main, |state| {
+        state.waits.add(waiter.handle.id(), waiter);
+        WAITING.set(main, state.waits.len());
+    });
+    if let Some(deadline) = deadline {
+        timer::arm(main, deadline);
+    }
+    timer::watch_slots(main);
+    true
+}
+
+/// The server ends the wait of a client that still waits.
+pub fn ended(main: Main, key: BlockedId) {
+    let waiter = STATE.with(main, |state| {
+        let number = state.waits.number(key)?;
+        state.waits.take(number)
+    });
+    if let Some(waiter) = waiter {
+        release(main, waiter.handle, None);
+    }
+}
+
+/// Gives a handle back to the server.
+fn release(main: Main, handle: Blocked, grant: Option<Box<Grant>>) {
+    STATE.with(main, |state| {
+        state.waits.forget(handle.id());
+        WAITING.set(main, state.waits.len());
+    });
+    handle.unblock(main, grant);
+}
+
+/// The wait is over without anything.
+fn answer_nothing(main: Main, waiter: Waiter<Blocked>) {
+    waiter.handle.reply(main, |out| out.null());
+    release(main, waiter.handle, None);
+}
+
+/// Ends the wait of one, with nothing, if it still waits.
+fn dismiss(main: Main, number: u64) {
+    if let Some(waiter) = STATE.with(main, |state| state.waits.take(number)) {
+        answer_nothing(main, waiter);
+    }
+}
+
+/// Ends waits whose time is over, at most so many.
+pub fn expire(main: Main, now: u64, most: usize) {
+    for _ in 0..most {
+        let waiter = STATE.with(main, |state| {
+            let number = state.waits.overdue(now)?;
+            state.stats.timeouts = state.stats.timeouts.saturating_add(1);
+            state.waits.take(number)
+        });
+        let Some(waiter) = waiter else { return };
+        answer_nothing(main, waiter);
+    }
+}
+
+/// A client that jobs were granted to was gone before its reply could be written.
+pub fn vanished(main: Main, grant: Grant) {
+    STATE.with(main, |state| state.undo.push_back(grant));
+    timer::arm(main, 0);
+}
+
+/// Whether anybody waits for jobs of this queue.
+#[must_use]
+#[inline]
+pub fn has_claims(ctx: Ctx<'_>, name: &[u8]) -> bool {
+    let main = ctx.main();
+    WAITING.get(main) > 0 && {
+        let db = ctx.db();
+        STATE.with(main, |state| state.waits.has_claims(db, name))
+    }
+}
+
+/// The queue is to be looked at by the timer, if anybody waits for it.
+pub fn look_later(main: Main, db: i32, name: &[u8]) {
+    let is_awaited = WAITING.get(main) > 0
+        && STATE.with(main, |state| {
+            let is_awaited = state.waits.is_awaited(db, name);
+            if is_awaited {
+                state.pending.insert((db, name.into()));
+            }
+            is_awaited
+        });
+    if is_awaited {
+        timer::arm(main, 0);
+    }
+}
+
+/// The same for all awaited queues of a database, or of all databases.
+pub fn look_at_all_later(main: Main, db: Option<i32>) {
+    if WAITING.get(main) == 0 {
+        return;
+    }
+    STATE.with(main, |state| {
+        let names = state.waits.names(db);
+        state.pending.extend(names);
+    });
+    timer::arm(main, 0);
+}
+
+/// Hands the jobs of a queue to those who wait for them, at most [`SERVED_MAX`] times. `true`: there
+/// is more to do.
+pub fn serve(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value) -> bool {
+    let (main, db) = (ctx.main(), ctx.db());
+    for _ in 0..SERVED_MAX {
+        let Some(next) = value.queue.next() else { return false };
+        let taken = STATE.with(main, |state| {
+            // A job that comes back from a lapse may have been swallowed by a frozen client that
+            // still stands at the head of the line.
+            let number = state.waits.claimer(db, name.bytes(), next.lapsed_before)?;
+            Some((number, state.waits.take(number)?))
+        });
+        let Some((number, waiter)) = taken else { return false };
+        if let Err(waiter) = grant(ctx, db, name, value, waiter) {
+            // The queue has something, but not for this one.
+            STATE.with(main, |state| state.waits.put_back(number, waiter));
+            return false;
+        }
+    }
+    value.queue.next().is_some() && has_claims(ctx, name.bytes())
+}
+
+/// Hands jobs to one that waits; gives it back if there was nothing for it.
+fn grant(
+    ctx: Ctx<'_>,
+    db: i32,
+    name: Str<'_>,
+    value: &mut Value,
+    waiter: Waiter<Blocked>,
+) -> Result<(), Waiter<Blocked>> {
+    let Want::Claim(want) = &waiter.want else { return Err(waiter) };
+    let main = ctx.main();
+    let claim = Claim { worker: &want.worker, count: want.count, lease: want.lease };
+    let mut fx = Effects::default();
+    if run::apply(ctx, name, value, &Op::Claim(claim), Travel::Op, &mut fx).is_err() || fx.claimed.is_empty()
+    {
+        return Err(waiter);
+    }
+    let deliveries = fx
+        .claimed
+        .iter()
+        .filter_map(|&slot| value.queue.job(slot))
+        .map(|job| (shown(job.id()), job.token()))
+        .collect();
+    let grant = Box::new(Grant { db, name: name.bytes().into(), deliveries });
+    waiter.handle.reply(main, |out| {
+        if want.named {
+            out.array(2);
+            out.bulk(name.bytes());
+        }
+        write_jobs(main, value, &fx, want.full, out);
+    });
+    STATE.with(main, |state| {
+        let count = u64::try_from(fx.claimed.len()).unwrap_or(0);
+        state.stats.granted = state.stats.granted.saturating_add(count);
+        state.waits.forget(waiter.handle.id());
+        WAITING.set(main, state.waits.len());
+    });
+    waiter.handle.unblock(main, Some(grant));
+    Ok(())
+}
+
+fn write_jobs(main: Main, value: &Value, fx: &Effects<'_>, full: bool, out: &mut dyn Out) {
+    match RENDERERS.get(main) {
+        Some(renderers) => (renderers.jobs)(&value.queue, &fx.claimed, full, out),
+        None => out.null(),
+    }
+}
+
+/// Watches, during an op, for ends that somebody waits for. `None`: nobody does.
+#[must_use]
+#[inline]
+pub fn endings<'c>(ctx: Ctx<'c>, name: Str<'c>) -> Option<Endings<'c>> {
+    let main = ctx.main();
+    if WAITING.get(main) == 0 {
+        return None;
+    }
+    let db = ctx.db();
+    STATE.with(main, |state| state.waits.has_results(db, name.bytes())).then_some(Endings { main, db, name })
+}
+
+/// See [`endings`].
+pub struct Endings<'c> {
+    main: Main,
+    db: i32,
+    name: Str<'c>,
+}
+
+impl Observer for Endings<'_> {
+    fn ended(&mut self, ended: &Ended<'_>) {
+        let id = shown(ended.id);
+        answer(self.main, self.db, self.name.bytes(), &id, |out| match RENDERERS.get(self.main) {
+            Some(renderers) => (renderers.ended)(ended, out),
+            None => out.null(),
+        });
+    }
+}
+
+/// Answers everybody who waits for the end of a job.
+fn answer(main: Main, db: i32, name: &[u8], id: &[u8], write: impl Fn(&mut dyn Out)) {
+    let numbers = STATE.with(main, |state| state.waits.result_numbers(db, name, id));
+    for number in numbers {
+        let Some(waiter) = STATE.with(main, |state| state.waits.take(number)) else { continue };
+        waiter.handle.reply(main, |out| write(out));
+        release(main, waiter.handle, None);
+    }
+}
+
+/// Looks at what is awaited of a queue that came, went, or changed unseen. `value`: the queue that
+/// is there now.
+pub fn look(main: Main, db: i32, name: &[u8], value: Option<&Value>) {
+    let ids = STATE.with(main, |state| state.waits.awaited_ids(db, name));
+    for id in ids {
+        let found = value.and_then(|value| Some((value, value.queue.find(Id::parse(&id))?)));
+        let job = found.and_then(|(value, slot)| Some((value, value.queue.job(slot)?)));
+        match job {
+            Some((_, job)) if !job.state().is_final() => {}
+            Some((value, job)) => answer(main, db, name, &id, |out| match RENDERERS.get(main) {
+                Some(renderers) => (renderers.result)(&value.queue, job, value.now(), out),
+                None => out.null(),
+            }),
+            // Gone: nobody waits for ever.
+            None => answer(main, db, name, &id, |out| out.null()),
+        }
+    }
+}
+
+/// In a cluster: those who wait for keys that live elsewhere now are sent away with nothing, so that
+/// they ask again and are told where. Looks at up to so many names.
+pub fn dismiss_strangers(ctx: Ctx<'_>, most: usize) {
+    let main = ctx.main();
+    let names = STATE.with(main, |state| state.waits.names(None));
+    for (db, name) in names.into_iter().take(most) {
+        if ctx.is_elsewhere(&name) {
+            for number in STATE.with(main, |state| state.waits.numbers_at(db, &name)) {
+                dismiss(main, number);
+            }
+        }
+    }
+}
