@@ -57,11 +57,10 @@ impl Stage {
                 None
             }
             "wall" => {
-                let (sign, length) =
-                    text(&mut words)?.split_at(1).pipe(|(s, l)| (s.to_string(), l.to_string()));
-                let length = parse_duration(&length)?;
+                let step = text(&mut words)?;
+                let length = parse_duration(&step[1..])?;
                 self.clock.wall =
-                    if sign == "-" { self.clock.wall - length } else { self.clock.wall + length };
+                    if step.starts_with('-') { self.clock.wall - length } else { self.clock.wall + length };
                 self.settle()?;
                 None
             }
@@ -86,7 +85,12 @@ impl Stage {
             return Err("time does not go back".into());
         }
         if how == "at" {
+            let mut wakeups = 0;
             while let Some(at) = self.twin.queue.next_wakeup().filter(|&at| at <= until) {
+                wakeups += 1;
+                if wakeups > 10_000 {
+                    return Err("the timer spins".into());
+                }
                 let passed = at.saturating_sub(self.clock.now);
                 self.clock.now += passed;
                 self.clock.wall += passed;
@@ -100,7 +104,8 @@ impl Stage {
     }
 
     fn settle(&mut self) -> Result<(), String> {
-        self.twin.apply_at(self.clock, &Op::Sweep { limit: 1_000 }).map(|_| ())
+        self.twin.apply(&Op::Clock(self.clock))?;
+        self.twin.apply(&Op::Sweep { limit: 1_000 }).map(|_| ())
     }
 
     fn id<'a>(&self, name: &'a [u8]) -> Id<'a> {
@@ -458,14 +463,6 @@ fn show_job(job: &JobView<'_>) -> String {
     }
     shown
 }
-
-trait Pipe: Sized {
-    fn pipe<R>(self, f: impl FnOnce(Self) -> R) -> R {
-        f(self)
-    }
-}
-
-impl<T> Pipe for T {}
 
 /// The number of a name like `j7`.
 fn number_of(letter: u8, name: &[u8]) -> Option<usize> {
