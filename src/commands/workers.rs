@@ -30,7 +30,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: c"RQ.MCLAIM",
-        entry: entry!(mclaim, c"rq.claim"),
+        entry: entry!(mclaim, c"rq.claim", counted),
         flags: c"write blocking",
         arity: -4,
         keys: Keys::Counted,
@@ -158,8 +158,13 @@ pub fn claim(call: &mut Call<'_>) -> Result<(), Refusal> {
 /// `RQ.MCLAIM numkeys queue [queue ...] worker [COUNT n] [BLOCK ms] [LEASE ms] [FULL]`
 pub fn mclaim(call: &mut Call<'_>) -> Result<(), Refusal> {
     let args = call.args();
-    let queues = args::number("numkeys", args.get(1).ok_or(Wrong::Arity)?, Range::COUNT)?;
-    let queues = usize::try_from(queues).map_err(|_| Wrong::Arity)?;
+    let announced = args::number("numkeys", args.get(1).ok_or(Wrong::Arity)?, Range::COUNT)?;
+    let queues = usize::try_from(announced).map_err(|_| Wrong::Arity)?;
+    // Behind them stands the worker.
+    let there = args.len().saturating_sub(3);
+    if queues > there {
+        return Err(Wrong::Listed { of: "numkeys", announced, there }.into());
+    }
     let request = parse_claim(args, 2, queues)?;
     call.claim(ClaimRequest { named: true, ..request })
 }

@@ -68,7 +68,18 @@ pub struct Seen<'q> {
     pub wall: u64,
 }
 
-impl Seen<'_> {
+/// Instants are shown by the clocks as the last change found them unless the wall clock has moved
+/// against the boot clock by more than this since, in ms. So what is shown does not flicker, and is
+/// the same on a replica.
+const STEP_MS: u64 = 1_000;
+
+impl<'q> Seen<'q> {
+    fn new(value: &'q Value, wall: u64) -> Self {
+        let (queue, now) = (&value.queue, value.now());
+        let steady = queue.wall().saturating_add(now.saturating_sub(queue.now()));
+        Self { queue, now, wall: if steady.abs_diff(wall) <= STEP_MS { steady } else { wall } }
+    }
+
     /// An instant of the duration clock as Unix ms, as the clocks stand now.
     #[must_use]
     pub fn to_wall(&self, instant: u64) -> u64 {
@@ -305,7 +316,7 @@ impl<'a> Call<'a> {
                     value.prepare(main);
                 }
                 let wall = if is_primary { clock::wall_ms() } else { clock::primary_wall_ms(main) };
-                Ok(f(Some(Seen { queue: &value.queue, now: value.now(), wall }), &mut self.out))
+                Ok(f(Some(Seen::new(value, wall)), &mut self.out))
             }
         }
     }

@@ -48,8 +48,7 @@ enum Field {
 const LEASE: usize = 0;
 const MAX_PAYLOAD: usize = 1;
 
-/// As much as the server takes in one argument by default (`proto-max-bulk-len`).
-const MAX_PAYLOAD_DEFAULT: u64 = 512 * 1024 * 1024;
+const MAX_PAYLOAD_DEFAULT: u64 = 64 * 1024 * 1024;
 
 #[allow(clippy::cast_possible_wrap)] // constants far below 2^63
 /// The numeric ones. Their index is how they are referred to.

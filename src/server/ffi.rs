@@ -782,6 +782,9 @@ pub type CommandFn =
 pub struct Entry {
     #[doc(hidden)]
     pub function: CommandFn,
+    /// Whether the server may also ask it where the keys of a call stand.
+    #[doc(hidden)]
+    pub tells_keys: bool,
 }
 
 /// Makes an [`Entry`] of a handler and the name of the key event raised when it changed something.
@@ -796,10 +799,51 @@ macro_rules! entry {
             // SAFETY: called by the server with what it calls commands with.
             unsafe { $crate::server::ffi::run_command(ctx, argv, argc, $event, $run) }
         }
-        $crate::server::ffi::Entry { function: entry }
+        $crate::server::ffi::Entry { function: entry, tells_keys: false }
+    }};
+    // For commands whose first argument says how many keys follow.
+    ($run:path, $event:expr, counted) => {{
+        unsafe extern "C" fn entry(
+            ctx: *mut redis_module::raw::RedisModuleCtx,
+            argv: *mut *mut redis_module::raw::RedisModuleString,
+            argc: std::ffi::c_int,
+        ) -> std::ffi::c_int {
+            // SAFETY: called by the server with what it calls commands with.
+            unsafe {
+                if $crate::server::ffi::tell_keys(ctx, argv, argc) {
+                    return 0;
+                }
+                $crate::server::ffi::run_command(ctx, argv, argc, $event, $run)
+            }
+        }
+        $crate::server::ffi::Entry { function: entry, tells_keys: true }
     }};
 }
 pub use entry;
+
+/// If the server only asks where the keys of a call stand (it does not look at key specs for that),
+/// tells it.
+///
+/// # Safety
+/// Called by the server, as a command, on its main thread.
+#[doc(hidden)]
+pub unsafe fn tell_keys(
+    ctx: *mut api::RedisModuleCtx,
+    argv: *mut *mut api::RedisModuleString,
+    argc: c_int,
+) -> bool {
+    if rm!(RedisModule_IsKeysPositionRequest(ctx)) == 0 {
+        return false;
+    }
+    let count = usize::try_from(argc).unwrap_or(0);
+    // SAFETY: the server keeps the arguments as long as the command runs.
+    let args: &[Str<'_>] = unsafe { std::slice::from_raw_parts(argv.cast(), count) };
+    let keys = args.get(1).and_then(|text| std::str::from_utf8(text.bytes()).ok()?.parse::<usize>().ok());
+    for at in (2..count).take(keys.unwrap_or(0)) {
+        rm!(RedisModule_KeyAtPos(ctx, c_int::try_from(at).unwrap_or(c_int::MAX)));
+    }
+    true
+}
 
 /// Runs a command.
 ///
@@ -1338,12 +1382,17 @@ impl Arena {
 /// What went wrong.
 pub fn register(ctx: Ctx<'_>, command: &Command<'_>) -> Result<(), String> {
     let name = command.name;
+    if command.entry.tells_keys != (command.keys == Keys::Counted) {
+        return Err(format!("the entry of {name:?} does not go with its keys"));
+    }
     let (first, last, step) = if command.keys == Keys::One { (1, 1, 1) } else { (0, 0, 0) };
+    let flags = [command.flags.to_bytes(), if command.keys == Keys::Counted { b" getkeys-api" } else { b"" }];
+    let flags = CString::new(flags.concat()).unwrap_or_default();
     let created = rm!(RedisModule_CreateCommand(
         ctx.raw,
         name.as_ptr(),
         Some(command.entry.function),
-        command.flags.as_ptr(),
+        flags.as_ptr(),
         first,
         last,
         step

@@ -3,9 +3,9 @@
 use super::ffi::{Info, Main};
 use super::state::{STATE, WAITING};
 
-/// Writes it.
+/// Writes it. Without a name of its own, the section gets that of the module.
 pub fn write(main: Main, info: &mut Info) {
-    if !info.section(c"rq") {
+    if !info.section(c"") {
         return;
     }
     let (queues, stats) = STATE.with(main, |state| (state.index.len(), state.stats));

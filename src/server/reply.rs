@@ -85,7 +85,7 @@ fn write_error(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Error::Exists(state) => {
             write!(
                 f,
-                "EXISTS {} is the state of the job that has this id; IFNEW or REPLACE allow that",
+                "EXISTS {} is the state of the job that has this id; IFNEW replies the id instead, REPLACE drops a final job",
                 state.name()
             )
         }
