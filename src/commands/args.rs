@@ -222,6 +222,7 @@ impl fmt::Display for Wrong {
             Self::Needs(one, other) => write!(f, "{one} can only be given together with {other}"),
             Self::NoneOf([word]) => write!(f, "{word} is missing"),
             Self::NoneOf(words) => write!(f, "nothing to do; give one of {}", words.join(", ")),
+            Self::Word { of, known: [word], given } => write!(f, "{of} must be {word}, not {given}"),
             Self::Word { of, known, given } => {
                 write!(f, "{of} must be one of {}, not {given}", known.join(", "))
             }

@@ -165,19 +165,20 @@ pub const fn block(name: &'static str, parts: &'static [Arg]) -> Arg {
 /// Shows an argument as syntax: `[DELAY ms | AT unix-ms]`.
 impl fmt::Display for Arg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_optional {
-            f.write_str("[")?;
-        }
+        // A choice that must be made needs brackets too, or it would seem to reach further.
+        let (open, close) = match (self.is_optional, self.kind) {
+            (true, _) => ("[", "]"),
+            (false, Kind::OneOf(_)) => ("<", ">"),
+            (false, _) => ("", ""),
+        };
+        f.write_str(open)?;
         self.write_once(f)?;
         if self.is_multiple {
             f.write_str(" [")?;
             self.write_once(f)?;
             f.write_str(" ...]")?;
         }
-        if self.is_optional {
-            f.write_str("]")?;
-        }
-        Ok(())
+        f.write_str(close)
     }
 }
 
@@ -227,7 +228,9 @@ mod tests {
 
     #[test]
     fn syntax_is_shown() {
+        const CHOICE: Arg = one_of("choice", &[token("A"), text("b").after("B")]);
         assert_eq!(QUEUE.to_string(), "queue");
+        assert_eq!(CHOICE.to_string(), "<A | B b>");
         assert_eq!(WHEN.to_string(), "[DELAY ms | AT unix-ms]");
         assert_eq!(JSON.to_string(), "[JSON]");
         assert_eq!(COUNT.to_string(), "[COUNT n]");

@@ -32,6 +32,7 @@ pub fn help(call: &mut Call<'_>) -> Result<(), Refusal> {
             .iter()
             .copied()
             .flatten()
+            .filter(|row| row.name != c"RQ.APPLY")
             .flat_map(|row| [syntax(row), indented(row.docs.summary)])
             .collect(),
         (Some(name), 2) => {
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(syntax(find(b"release").unwrap()), "RQ.RELEASE queue id token [id token ...]");
         assert_eq!(
             syntax(find(b"purge").unwrap()),
-            "RQ.PURGE queue delayed | ready | active | done | dead | cancelled [COUNT n]"
+            "RQ.PURGE queue <delayed | ready | active | done | dead | cancelled> [COUNT n]"
         );
     }
 
