@@ -35,7 +35,7 @@ impl Queue {
             }
             let id = job.id();
             hold!(arrivals.insert(job.arrival), "I3: arrival number {} is used twice", job.arrival);
-            hold!(self.index.find(id) == Some(slot), "I1: {id:?} is not found by its id");
+            hold!(self.find(id) == Some(slot), "I1: {id:?} is not found by its id");
             self.audit_container(slot, job)?;
             self.audit_job(job).map_err(|text| format!("{text}: {id:?}"))?;
             heap_bytes = heap_bytes.saturating_add(job.heap_bytes());

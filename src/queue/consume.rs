@@ -80,6 +80,14 @@ impl Queue {
         self.refresh_group(number);
     }
 
+    /// As [`Self::tell_group`], of what matters only while the group's endpoint is in trouble.
+    pub(super) fn tell_troubled(&mut self, slot: Slot, tell: impl FnOnce(&mut Group, Told, Serial)) {
+        let group = self.jobs.get(slot).and_then(|job| self.groups.get(job.group));
+        if group.is_some_and(|group| !group.is_calm()) {
+            self.tell_group(slot, tell);
+        }
+    }
+
     /// Whether the job's group is ordered.
     pub(super) fn is_ordered(&self, job: &Job) -> bool {
         let group = self.groups.get(job.group);
@@ -189,7 +197,7 @@ impl Queue {
         if let Some(worker) = self.owner(slot) {
             worker.done = worker.done.saturating_add(1);
         }
-        self.tell_group(slot, |group, told, token| {
+        self.tell_troubled(slot, |group, told, token| {
             group.circuit.answered(token, told.last);
             group.throttle = group.throttle.and_then(Throttle::succeeded);
         });
@@ -222,7 +230,7 @@ impl Queue {
         if matches!(how, Failure::Unavailable | Failure::Throttled(_)) {
             return Ok(Outcome::State(self.refuse(slot, error, how, fx)));
         }
-        self.tell_group(slot, |group, told, token| group.circuit.answered(token, told.last));
+        self.tell_troubled(slot, |group, told, token| group.circuit.answered(token, told.last));
         self.totals.failed = self.totals.failed.saturating_add(1);
         if let Some(worker) = self.owner(slot) {
             worker.failed = worker.failed.saturating_add(1);
@@ -331,7 +339,7 @@ impl Queue {
         let outcomes = deliveries.iter().map(|&delivery| match self.current(delivery) {
             Ok(slot) => {
                 self.totals.released = self.totals.released.saturating_add(1);
-                self.tell_group(slot, |group, _, token| group.circuit.withdrawn(token));
+                self.tell_troubled(slot, |group, _, token| group.circuit.withdrawn(token));
                 self.give_back(slot, fx);
                 Held::Ok
             }

@@ -9,8 +9,10 @@
 //!
 //! All operations are O(log n) in the number of groups and tenants.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
+
+use hashbrown::HashMap;
 
 use super::Counts;
 use super::circuit::{Circuit, Throttle};
@@ -133,9 +135,16 @@ pub(super) struct Groups {
     /// The queue's defaults changed: groups born from here on are still to be looked at.
     pub review: Option<u64>,
     name_bytes: usize,
+    /// The nameless group of the nameless tenant, which most jobs belong to.
+    nameless: Option<GroupNo>,
 }
 
 impl Group {
+    /// Whether nothing that a delivery tells about its endpoint would change anything.
+    pub const fn is_calm(&self) -> bool {
+        self.circuit.is_closed() && self.throttle.is_none()
+    }
+
     /// The group's effective settings. A job without a group shares no fate with others, so the
     /// defaults for groups are not for the nameless ones.
     pub fn terms(&self, defaults: &GroupDefaults) -> GroupDefaults {
@@ -224,6 +233,7 @@ impl Groups {
             pass_floor: 0,
             review: None,
             name_bytes: 0,
+            nameless: None,
         }
     }
 
@@ -333,6 +343,9 @@ impl Groups {
     }
 
     pub fn group_or_new(&mut self, name: GroupName<'_>) -> Option<GroupNo> {
+        if let Some(nameless) = self.nameless.filter(|_| name == GroupName::default()) {
+            return Some(nameless);
+        }
         let tenant = self.tenant_or_new(name.tenant)?;
         if let Some(&number) = self.tenants.get(tenant)?.names.get(name.group) {
             return Some(number);
@@ -360,7 +373,11 @@ impl Groups {
             turn: None,
             wake: None,
         })?;
-        self.tenants.get_mut(tenant)?.names.insert(name.into(), number);
+        let of_tenant = self.tenants.get_mut(tenant)?;
+        of_tenant.names.insert(name.into(), number);
+        if name.is_empty() && of_tenant.name.is_empty() {
+            self.nameless = Some(number);
+        }
         self.by_birth.insert(born, number);
         self.name_bytes = self.name_bytes.saturating_add(name.len());
         Some(number)

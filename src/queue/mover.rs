@@ -25,11 +25,9 @@ impl Queue {
     pub(super) fn admit(&mut self, job: Job) -> Result<Slot, Error> {
         let bytes = job.heap_bytes();
         let slot = self.jobs.insert(job).ok_or(Error::TooMany)?;
-        let Some(job) = self.jobs.get(slot) else { return Err(Error::TooMany) };
-        if !self.index.insert(job.id(), slot) {
-            let state = job.state;
-            self.jobs.remove(slot);
-            return Err(Error::Exists(state));
+        let id_of = |slot| self.jobs.get(slot).map(Job::id);
+        if let Some(id) = id_of(slot) {
+            self.index.insert(id, slot, id_of);
         }
         self.heap_bytes = self.heap_bytes.saturating_add(bytes);
         self.link(slot);
@@ -121,8 +119,11 @@ impl Queue {
 
     fn discard(&mut self, slot: Slot) {
         let Some(group) = self.unlink(slot) else { return };
+        let id_of = |slot| self.jobs.get(slot).map(Job::id);
+        if let Some(id) = id_of(slot) {
+            self.index.remove(id, slot, id_of);
+        }
         if let Some(job) = self.jobs.remove(slot) {
-            self.index.remove(job.id());
             self.heap_bytes = self.heap_bytes.saturating_sub(job.heap_bytes());
             self.totals.removed = self.totals.removed.saturating_add(1);
         }

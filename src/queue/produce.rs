@@ -112,7 +112,7 @@ impl Queue {
                 State::Active => {
                     if !job.cancelling {
                         // Its worker may give it up without a word: another probe may go.
-                        self.tell_group(slot, |group, _, token| group.circuit.withdrawn(token));
+                        self.tell_troubled(slot, |group, _, token| group.circuit.withdrawn(token));
                         self.edit(slot, |job| job.cancelling = true);
                         fx.changed = true;
                     }
@@ -170,7 +170,7 @@ impl Queue {
 
     /// The job with this id, and where it lies.
     pub(super) fn lookup(&self, id: Id<'_>) -> Option<(Slot, &Job)> {
-        let slot = self.index.find(id)?;
+        let slot = self.find(id)?;
         Some((slot, self.jobs.get(slot)?))
     }
 }

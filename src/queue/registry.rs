@@ -1,7 +1,9 @@
 //! The workers that a queue knows, and what each of them holds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
+
+use hashbrown::HashMap;
 
 use super::job::Slot;
 use super::serial::Serial;

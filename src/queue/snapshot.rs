@@ -392,6 +392,9 @@ impl Builder {
                 })
             }),
         };
+        if self.queue.find(job.id()).is_some() {
+            return Err("an id is there twice".into());
+        }
         self.queue.admit(job).map(drop).map_err(|error| format!("a job is refused: {error:?}"))
     }
 

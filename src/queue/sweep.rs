@@ -86,7 +86,7 @@ impl Queue {
 
     /// Its worker went away without a word: if it was a probe, its group waits once more.
     fn vanish(&mut self, slot: Slot) {
-        self.tell_group(slot, |group, told, token| {
+        self.tell_troubled(slot, |group, told, token| {
             group.circuit.vanished(token, told.terms.now, told.last, |level| told.wait(level));
         });
     }

@@ -454,7 +454,7 @@ impl Queue {
     /// The job with this id. O(1).
     #[must_use]
     pub fn find(&self, id: Id<'_>) -> Option<Slot> {
-        self.index.find(id)
+        self.index.find(id, |slot| self.jobs.get(slot).is_some_and(|job| job.id() == id))
     }
 
     /// The job in a slot that an op or a look-up gave, if it is still there.
