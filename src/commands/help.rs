@@ -122,6 +122,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_reference_names_every_command_and_option() {
+        let reference = include_str!("../../docs/commands.md");
+        for row in TABLE.iter().copied().flatten().filter(|row| row.name != c"RQ.APPLY") {
+            let name = row.name.to_str().unwrap();
+            let section = reference.split("\n## ").find(|section| {
+                section.lines().next().unwrap_or_default().split(", ").any(|title| title == name)
+            });
+            let section = section.unwrap_or_else(|| panic!("{name} has no section"));
+            for word in docs::words(row.docs.args) {
+                // The states, in small letters, are explained once for all.
+                let is_state = word.to_uppercase() != word;
+                let is_elsewhere = name == "RQ.MENQUEUE" && section.contains("the options of RQ.ENQUEUE");
+                assert!(is_state || is_elsewhere || section.contains(word), "{word} of {name}");
+            }
+        }
+    }
+
     fn can_be_more(arg: &docs::Arg) -> bool {
         arg.is_optional || arg.is_multiple || arg.parts().iter().any(can_be_more)
     }

@@ -258,12 +258,20 @@ impl Queue {
     /// nothing is timed. It may have passed. O(log n).
     #[must_use]
     pub fn next_wakeup(&self) -> Option<u64> {
+        self.next_wakeup_at(self.clock.now, self.clock.wall)
+    }
+
+    /// As [`Self::next_wakeup`], when the duration clock stands at `now` and the wall clock at
+    /// `wall`: it may have stepped since the queue's last change.
+    #[must_use]
+    pub fn next_wakeup_at(&self, now: u64, wall: u64) -> Option<u64> {
+        let now = now.max(self.clock.now);
         if self.over_keep_done() || self.over_keep_dead() || self.groups.review.is_some() {
             return Some(self.clock.now);
         }
         // When the queue itself is out of rate, nothing changes at that instant but what may be
         // handed out: whoever waits for work is to be served then.
-        let rate = match self.gate.hold(self.settings.concurrency, self.settings.rate, self.clock.now) {
+        let rate = match self.gate.hold(self.settings.concurrency, self.settings.rate, now) {
             Some(Hold::Rate(at)) if self.groups.first().is_some() => Some(at),
             _ => None,
         };
@@ -274,7 +282,7 @@ impl Queue {
             self.groups.next_wake(),
             first(&self.deadlines),
             first(&self.delayed),
-            first(&self.delayed_wall).map(|wall| self.wall_to_now(wall)),
+            first(&self.delayed_wall).map(|due| now.saturating_add(due).saturating_sub(wall)),
             first(&self.leases),
             first(&self.done),
             first(&self.dead),

@@ -466,7 +466,14 @@ impl Queue {
     /// What a claim would be handed now, if anything.
     #[must_use]
     pub fn next(&self) -> Option<Next> {
-        if self.hold().is_some() {
+        self.next_at(self.clock.now)
+    }
+
+    /// What a claim would be handed at `now` on the duration clock, if anything. A rate may have
+    /// been used up at the queue's clock, and be free again by then.
+    #[must_use]
+    pub fn next_at(&self, now: u64) -> Option<Next> {
+        if self.gate.hold(self.settings.concurrency, self.settings.rate, now.max(self.clock.now)).is_some() {
             return None;
         }
         let group = self.groups.get(self.groups.first()?)?;

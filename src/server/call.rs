@@ -19,7 +19,7 @@ use super::value::Value;
 use super::waitlist::{Want, WantClaim};
 use super::{clock, config, timer, waiters};
 use crate::persist::{Loader, Message};
-use crate::queue::{Claim, Effects, Ended, Id, JobView, Op, Outcome, Queue, Slot};
+use crate::queue::{Claim, Ended, Id, JobView, Op, Outcome, Queue, Slot};
 
 /// A call in progress.
 pub struct Call<'a> {
@@ -217,11 +217,6 @@ impl<'a> Call<'a> {
         let obeys = self.obeys();
         let ctx = self.ctx;
         let mut key = Key::open(ctx, name, Access::Write);
-        let mut endings = waiters::endings(ctx, name);
-        let mut fx = Effects::default();
-        if let Some(endings) = &mut endings {
-            fx.observer = Some(endings);
-        }
         let made = match key.held() {
             Held::Queue(_) => None,
             Held::Other => return Err(Refusal::WrongType),
@@ -238,33 +233,32 @@ impl<'a> Call<'a> {
                 // The primary's creation comes before: something is amiss.
                 Missing::Create if obeys => return Err(Refusal::NoQueue),
                 Missing::Create => {
-                    let (value, outcome, stamp) = run::make(ctx, op, &mut fx)?;
+                    let (value, done, stamp) = run::make(ctx, op)?;
                     changing(true);
                     key.put(value);
                     run::propagate_creation(ctx, name, stamp);
                     run::propagate(ctx, name, op, travel, None);
                     changing(false);
-                    fx.changed = true;
-                    Some(outcome)
+                    Some(done)
                 }
             },
         };
         let Held::Queue(value) = key.held() else { return Err(Refusal::Internal) };
-        let outcome = match made {
-            Some(outcome) => outcome,
-            None if obeys => obey(value, op, &mut fx)?,
-            None => run::apply(ctx, name, value, op, travel, &mut fx)?,
+        let done = match made {
+            Some(done) => done,
+            None if obeys => {
+                // Whatever comes of it here: the AOF and the replicas of this server see what it saw.
+                ctx.replicate_verbatim();
+                run::obey(ctx, name, value, op)?
+            }
+            None => run::apply(ctx, name, value, op, travel)?,
         };
-        if obeys {
-            ctx.replicate_verbatim();
-        }
         if matches!(op, Op::Set(_)) {
             value.settings_changed();
         }
-        reply(Some(Applied { queue: &value.queue, outcome: &outcome, claimed: &fx.claimed }), &mut self.out);
-        let has_changed = fx.changed;
-        drop(fx);
-        if has_changed {
+        let applied = Applied { queue: &value.queue, outcome: &done.outcome, claimed: &done.claimed };
+        reply(Some(applied), &mut self.out);
+        if done.changed {
             self.settled(name, value, obeys);
             drop(key);
             self.announce(name);
@@ -278,7 +272,7 @@ impl<'a> Call<'a> {
         let (ctx, main) = (self.ctx, self.ctx.main());
         if WAITING.get(main) > 0 && waiters::has_claims(ctx, name.bytes()) {
             // Inside of a larger unit, what was enqueued may yet be cancelled or claimed by itself.
-            if obeys || self.flags().is_inside_unit() || waiters::serve(ctx, name, value) {
+            if obeys || self.flags().is_inside_unit() || waiters::serve(ctx, name, value).1 {
                 waiters::look_later(main, ctx.db(), name.bytes());
             }
         }
@@ -327,7 +321,6 @@ impl<'a> Call<'a> {
     /// See [`Refusal`]; nothing has changed then.
     pub fn claim(&mut self, request: ClaimRequest<'_>) -> Result<(), Refusal> {
         let obeys = self.obeys();
-        let main = self.ctx.main();
         for at in request.first_queue..request.first_queue.saturating_add(request.queues) {
             if self.claim_of(at, &request, obeys)? {
                 return Ok(());
@@ -351,7 +344,6 @@ impl<'a> Call<'a> {
                 }
             }
         }
-        let _ = main;
         self.out.null();
         Ok(())
     }
@@ -367,39 +359,30 @@ impl<'a> Call<'a> {
             Held::Queue(value) => value,
         };
         let op = Op::Claim(request.claim);
-        let mut fx = Effects::default();
-        if obeys {
-            obey(value, &op, &mut fx)?;
+        let done = if obeys {
             ctx.replicate_verbatim();
+            run::obey(ctx, name, value, &op)?
         } else {
-            if value.queue.next().is_none() {
+            value.prepare(main);
+            if value.queue.next_at(value.now()).is_none() && value.is_due() {
                 timer::settle_for_claim(ctx, name, value);
             }
-            if value.queue.next().is_some() {
-                // Which queue it was is known here only.
-                let travel = if request.named { Travel::Op } else { Travel::Command };
-                run::apply(ctx, name, value, &op, travel, &mut fx)?;
-            }
-        }
-        let has_claimed = !fx.claimed.is_empty();
+            // Also when there is nothing: a worker that is new is registered by that.
+            // Which of several queues it was is known here only.
+            let travel = if request.named { Travel::Op } else { Travel::Command };
+            run::apply(ctx, name, value, &op, travel)?
+        };
+        let has_claimed = !done.claimed.is_empty();
         if has_claimed {
             if request.named {
                 self.out.array(2);
                 self.out.bulk(name.bytes());
             }
             if let Some(renderers) = RENDERERS.get(main) {
-                (renderers.jobs)(&value.queue, &fx.claimed, request.full, &mut self.out);
-            }
-        } else if !obeys {
-            if value.queue.worker(request.claim.worker).is_some() {
-                let now = value.now();
-                value.queue.note_seen(request.claim.worker, now);
-            } else {
-                let op = Op::Register { worker: request.claim.worker };
-                run::apply(ctx, name, value, &op, Travel::Op, &mut fx)?;
+                (renderers.jobs)(&value.queue, &done.claimed, request.full, &mut self.out);
             }
         }
-        if fx.changed {
+        if done.changed {
             self.settled(name, value, obeys);
             drop(key);
             self.announce(name);
@@ -532,22 +515,14 @@ impl<'a> Call<'a> {
         let (ctx, main) = (self.ctx, self.ctx.main());
         let mut key = Key::open(ctx, name, Access::Write);
         let Held::Queue(value) = key.held() else { return Err("there is no queue".into()) };
-        let mut endings = waiters::endings(ctx, name);
-        let mut fx = Effects::default();
-        if let Some(endings) = &mut endings {
-            fx.observer = Some(endings);
-        }
-        let result = obey(value, op, &mut fx);
-        let has_changed = fx.changed;
-        drop(fx);
-        result.map_err(|refusal| refusal.to_string())?;
+        let done = run::obey(ctx, name, value, op).map_err(|error| Refusal::from(error).to_string())?;
         if let Op::Clock(stamp) = op {
             // The AOF tells when something was, not what time it is.
             if !self.flags().is_loading() {
                 value.follow(main, *stamp);
             }
         }
-        if has_changed {
+        if done.changed {
             self.settled(name, value, true);
             drop(key);
             self.announce(name);
@@ -559,14 +534,6 @@ impl<'a> Call<'a> {
     pub fn pass_on(&self) {
         self.ctx.replicate_verbatim();
     }
-}
-
-/// Applies an op as it was decided elsewhere, at the queue's clock.
-fn obey(value: &mut Value, op: &Op<'_>, fx: &mut Effects<'_>) -> Result<Outcome, Refusal> {
-    changing(true);
-    let result = value.queue.apply(op, fx);
-    changing(false);
-    Ok(result?)
 }
 
 /// The workers that wait for a queue now.

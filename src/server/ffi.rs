@@ -146,7 +146,7 @@ pub fn log(level: &CStr, text: &str) {
     // Never as the format itself, and without NUL: the text may hold bytes of clients.
     let clean: Vec<u8> = text.bytes().map(|byte| if byte < b' ' { b' ' } else { byte }).collect();
     let clean = CString::new(clean).unwrap_or_default();
-    rm!(RedisModule_Log(ptr::null_mut(), level.as_ptr(), c"%s".as_ptr(), clean.as_ptr()));
+    rm!(RedisModule_Log(LASTING.load(Ordering::Relaxed), level.as_ptr(), c"%s".as_ptr(), clean.as_ptr()));
 }
 
 fn log_panics() {

@@ -1,11 +1,12 @@
 //! The one way in which a queue is changed on this server: the queue's clock is brought up to date
-//! if it is behind, the op is applied, and if that changed anything it is propagated.
+//! if it is behind, the op is applied, and if that changed anything it is propagated. Those who wait
+//! for the end of a job are answered in the middle of that, while its result is at hand.
 
 use super::ffi::{Ctx, Str, changing, log};
 use super::value::{self, Value};
-use super::{clock, config};
+use super::{clock, config, waiters};
 use crate::persist;
-use crate::queue::{Effects, Error, Op, Outcome, Queue, Serial, Stamp};
+use crate::queue::{Effects, Error, Op, Outcome, Queue, Serial, Slot, Stamp};
 
 /// How a change is told to replicas and the AOF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,32 @@ pub enum Travel {
     Command,
     /// As the op itself, in `RQ.APPLY`.
     Op,
+}
+
+/// An op that was applied.
+pub struct Done {
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Whether it changed anything.
+    pub changed: bool,
+    /// The jobs of a claim, valid until the next op.
+    pub claimed: Vec<Slot>,
+}
+
+/// Runs an op with somebody listening for the jobs that end, if somebody waits for one.
+#[inline]
+fn listening<R>(
+    ctx: Ctx<'_>,
+    name: Str<'_>,
+    run: impl FnOnce(&mut Effects<'_>) -> Result<(Outcome, R), Error>,
+) -> Result<(Done, R), Error> {
+    let mut endings = waiters::endings(ctx, name);
+    let mut fx = Effects::default();
+    if let Some(endings) = &mut endings {
+        fx.observer = Some(endings);
+    }
+    let (outcome, rest) = run(&mut fx)?;
+    Ok((Done { outcome, changed: fx.changed, claimed: fx.claimed }, rest))
 }
 
 /// Applies an op on a primary, and propagates it if it changed anything.
@@ -26,39 +53,55 @@ pub fn apply(
     value: &mut Value,
     op: &Op<'_>,
     travel: Travel,
-    fx: &mut Effects<'_>,
-) -> Result<Outcome, Error> {
+) -> Result<Done, Error> {
     let main = ctx.main();
     value.prepare(main);
     let stamp = value.stamp(main, op);
     changing(true);
-    let result = match stamp {
+    let result = listening(ctx, name, |fx| match stamp {
         Some(stamp) => value.queue.apply_at(stamp, op, fx),
         None => value.queue.apply(op, fx).map(|outcome| (outcome, false)),
-    };
-    if let Ok((_, moved)) = result {
-        if fx.changed {
+    });
+    if let Ok((done, moved)) = &result {
+        if done.changed {
             value::raise_serial(main, value.queue.last_serial());
-            propagate(ctx, name, op, travel, stamp.filter(|_| moved));
+            propagate(ctx, name, op, travel, stamp.filter(|_| *moved));
         }
     }
     changing(false);
-    result.map(|(outcome, _)| outcome)
+    result.map(|(done, _)| done)
+}
+
+/// Applies an op as it was decided elsewhere, at the queue's clock.
+///
+/// # Errors
+/// The queue's; nothing has changed then.
+pub fn obey(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value, op: &Op<'_>) -> Result<Done, Error> {
+    changing(true);
+    let result = listening(ctx, name, |fx| Ok((value.queue.apply(op, fx)?, ())));
+    if result.is_ok() {
+        value::raise_serial(ctx.main(), value.queue.last_serial());
+    }
+    changing(false);
+    result.map(|(done, ())| done)
 }
 
 /// Makes a queue with the configured defaults and applies its first op. The queue is not stored yet.
 ///
 /// # Errors
 /// The queue's; then there is none.
-pub fn make(ctx: Ctx<'_>, op: &Op<'_>, fx: &mut Effects<'_>) -> Result<(Box<Value>, Outcome, Stamp), Error> {
+pub fn make(ctx: Ctx<'_>, op: &Op<'_>) -> Result<(Box<Value>, Done, Stamp), Error> {
     let main = ctx.main();
     let wall = clock::wall_ms();
     // A new queue's duration clock begins at the wall clock.
     let stamp = Stamp { now: wall, wall, serial: Serial(value::SERIAL.get(main)) };
     let mut queue = Queue::new(config::defaults(main), stamp);
-    let outcome = queue.apply(op, fx)?;
+    let mut fx = Effects::default();
+    let outcome = queue.apply(op, &mut fx)?;
     value::raise_serial(main, queue.last_serial());
-    Ok((Box::new(Value::made(main, queue)), outcome, stamp))
+    // That there is a queue now is a change in any case.
+    let done = Done { outcome, changed: true, claimed: fx.claimed };
+    Ok((Box::new(Value::made(main, queue)), done, stamp))
 }
 
 /// Propagates the making of a queue.

@@ -7,13 +7,13 @@
 
 use super::clock;
 use super::events;
-use super::ffi::{self, Access, Ctx, Held, Key, Main, MainCell, OwnStr, TimerId};
+use super::ffi::{self, Access, Ctx, Held, Key, Main, MainCell, OwnStr, Str, TimerId};
 use super::run::{self, Travel};
 use super::state::{STATE, WAITING};
 use super::value::Value;
 use super::waiters;
 use crate::queue::limits::SWEEP_SLICE;
-use crate::queue::{Delivery, Effects, Id, Op};
+use crate::queue::{Delivery, Id, Op};
 
 /// What the timer is at.
 #[derive(Debug, Default)]
@@ -247,9 +247,8 @@ fn undo(ctx: Ctx<'_>, grant: &waiters::Grant) {
     let Held::Queue(value) = key.held() else { return };
     let grants =
         grant.deliveries.iter().map(|(id, token)| Delivery { id: Id::parse(id), token: *token }).collect();
-    let mut fx = Effects::default();
-    let result = run::apply(ctx, name.get(), value, &Op::Undo { grants }, Travel::Op, &mut fx);
-    if result.is_ok() && fx.changed {
+    let result = run::apply(ctx, name.get(), value, &Op::Undo { grants }, Travel::Op);
+    if result.is_ok_and(|done| done.changed) {
         STATE.with(main, |state| state.stats.undone = state.stats.undone.saturating_add(1));
         serve_and_note(ctx, &name, value);
         drop(key);
@@ -269,22 +268,24 @@ fn look(ctx: Ctx<'_>, db: i32, name: &[u8], is_primary: bool) {
         return;
     };
     waiters::look(main, db, name, Some(value));
-    if is_primary && waiters::has_claims(ctx, name) && value.queue.next().is_some() {
-        serve_and_note(ctx, &own, value);
+    if is_primary && serve_and_note(ctx, &own, value) {
         drop(key);
         ctx.signal_modified(own.get());
     }
 }
 
-fn serve_and_note(ctx: Ctx<'_>, name: &OwnStr, value: &mut Value) {
+/// `true` if somebody was served.
+fn serve_and_note(ctx: Ctx<'_>, name: &OwnStr, value: &mut Value) -> bool {
     let main = ctx.main();
     let db = ctx.db();
-    if waiters::serve(ctx, name.get(), value) {
+    let (served, is_more) = waiters::serve(ctx, name.get(), value);
+    if is_more {
         waiters::look_later(main, db, name.get().bytes());
     }
     if let Some(due) = value.news() {
         STATE.with(main, |state| state.index.set(db, name.get().bytes(), due));
     }
+    served
 }
 
 /// Settles what is due in a queue. `true` if that changed it.
@@ -300,12 +301,13 @@ fn settle(ctx: Ctx<'_>, db: i32, name: &[u8], slice: usize) -> bool {
     value.prepare(main);
     let swept = sweep(ctx, own.get(), value, slice);
     let forgot = forget(ctx, db, own.get(), value);
-    let is_more = swept == Swept::Something && waiters::serve(ctx, own.get(), value);
+    // Also when nothing was swept: a rate may allow more now.
+    let (served, is_more) = waiters::serve(ctx, own.get(), value);
     if is_more {
         waiters::look_later(main, db, name);
     }
     let now = clock::boot_ms();
-    let due = match (swept, value.due()) {
+    let due = match (swept, value.due_now()) {
         // It says that something is due, but nothing was: not at once again.
         (Swept::NothingButDue, due) if due <= now => now.saturating_add(RETRY_MS),
         // More is left: behind the others that are due.
@@ -314,7 +316,7 @@ fn settle(ctx: Ctx<'_>, db: i32, name: &[u8], slice: usize) -> bool {
     value.set_indexed(due);
     STATE.with(main, |state| state.index.set(db, name, due));
     drop(key);
-    let has_changed = swept == Swept::Something || forgot;
+    let has_changed = swept == Swept::Something || forgot || served;
     if has_changed {
         ctx.signal_modified(own.get());
     }
@@ -328,18 +330,13 @@ enum Swept {
     Something,
 }
 
-fn sweep(ctx: Ctx<'_>, name: super::ffi::Str<'_>, value: &mut Value, limit: usize) -> Swept {
+fn sweep(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value, limit: usize) -> Swept {
     let main = ctx.main();
     if !value.is_due() {
         return Swept::NotDue;
     }
-    let mut endings = waiters::endings(ctx, name);
-    let mut fx = Effects::default();
-    if let Some(endings) = &mut endings {
-        fx.observer = Some(endings);
-    }
-    let result = run::apply(ctx, name, value, &Op::Sweep { limit }, Travel::Op, &mut fx);
-    if result.is_err() || !fx.changed {
+    let result = run::apply(ctx, name, value, &Op::Sweep { limit }, Travel::Op);
+    if !result.is_ok_and(|done| done.changed) {
         return Swept::NothingButDue;
     }
     STATE.with(main, |state| state.stats.sweeps = state.stats.sweeps.saturating_add(1));
@@ -347,7 +344,7 @@ fn sweep(ctx: Ctx<'_>, name: super::ffi::Str<'_>, value: &mut Value, limit: usiz
 }
 
 /// Forgets workers that have not been seen for long. `true` if there were some.
-fn forget(ctx: Ctx<'_>, db: i32, name: super::ffi::Str<'_>, value: &mut Value) -> bool {
+fn forget(ctx: Ctx<'_>, db: i32, name: Str<'_>, value: &mut Value) -> bool {
     let main = ctx.main();
     if !value.looks_for_workers() {
         return false;
@@ -358,9 +355,8 @@ fn forget(ctx: Ctx<'_>, db: i32, name: super::ffi::Str<'_>, value: &mut Value) -
         return false;
     }
     let workers = gone.iter().map(|name| &**name).collect();
-    let mut fx = Effects::default();
-    let result = run::apply(ctx, name, value, &Op::Forget { workers }, Travel::Op, &mut fx);
-    let has_changed = result.is_ok() && fx.changed;
+    let result = run::apply(ctx, name, value, &Op::Forget { workers }, Travel::Op);
+    let has_changed = result.is_ok_and(|done| done.changed);
     if has_changed {
         let count = u64::try_from(gone.len()).unwrap_or(0);
         STATE.with(main, |state| state.stats.forgotten = state.stats.forgotten.saturating_add(count));
@@ -370,7 +366,7 @@ fn forget(ctx: Ctx<'_>, db: i32, name: super::ffi::Str<'_>, value: &mut Value) -
 
 /// Settles some of what is due in a queue that a claim finds empty, so that a claim at the instant at
 /// which a delay ends does not miss the job because the timer runs a moment later.
-pub fn settle_for_claim(ctx: Ctx<'_>, name: super::ffi::Str<'_>, value: &mut Value) {
+pub fn settle_for_claim(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value) {
     value.prepare(ctx.main());
     if sweep(ctx, name, value, SLICE_MIN) == Swept::Something {
         ctx.signal_modified(name);

@@ -143,7 +143,15 @@ impl Value {
     /// Whether a sweep has something to do now.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.queue.next_wakeup().is_some_and(|at| at <= self.now())
+        let now = self.now();
+        self.queue.next_wakeup_at(now, clock::wall_ms()).is_some_and(|at| at <= now)
+    }
+
+    /// As [`Self::due`], by the clocks as they stand now instead of at the last change.
+    #[must_use]
+    pub fn due_now(&self) -> u64 {
+        let at = self.queue.next_wakeup_at(self.now(), clock::wall_ms());
+        at.map_or(u64::MAX, |at| self.to_boot(at)).min(self.forget)
     }
 
     /// Whether it is time to look for workers to be forgotten.

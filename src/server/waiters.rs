@@ -9,12 +9,12 @@
 use super::clock;
 use super::ffi::{Blocked, BlockedId, Ctx, Main, Str};
 use super::reply::Out;
-use super::run::{self, Travel};
+use super::run::{self, Done, Travel};
 use super::state::{RENDERERS, STATE, WAITING};
 use super::timer;
 use super::value::Value;
 use super::waitlist::{Waiter, Want};
-use crate::queue::{Claim, Effects, Ended, Id, Observer, Op, SHOWN_BYTES_MAX, Serial};
+use crate::queue::{Claim, Ended, Id, Observer, Op, SHOWN_BYTES_MAX, Serial};
 
 /// Jobs that were handed to a client that waited, until its reply is written.
 #[derive(Debug)]
@@ -146,26 +146,32 @@ pub fn look_at_all_later(main: Main, db: Option<i32>) {
     timer::arm(main, 0);
 }
 
-/// Hands the jobs of a queue to those who wait for them, at most [`SERVED_MAX`] times. `true`: there
-/// is more to do.
-pub fn serve(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value) -> bool {
+/// Hands the jobs of a queue to those who wait for them, at most [`SERVED_MAX`] times. Says whether
+/// somebody was served, and whether there is more to do.
+pub fn serve(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value) -> (bool, bool) {
+    if !has_claims(ctx, name.bytes()) {
+        return (false, false);
+    }
     let (main, db) = (ctx.main(), ctx.db());
+    value.prepare(main);
+    let mut served = false;
     for _ in 0..SERVED_MAX {
-        let Some(next) = value.queue.next() else { return false };
+        let Some(next) = value.queue.next_at(value.now()) else { return (served, false) };
         let taken = STATE.with(main, |state| {
             // A job that comes back from a lapse may have been swallowed by a frozen client that
             // still stands at the head of the line.
             let number = state.waits.claimer(db, name.bytes(), next.lapsed_before)?;
             Some((number, state.waits.take(number)?))
         });
-        let Some((number, waiter)) = taken else { return false };
+        let Some((number, waiter)) = taken else { return (served, false) };
         if let Err(waiter) = grant(ctx, db, name, value, waiter) {
             // The queue has something, but not for this one.
             STATE.with(main, |state| state.waits.put_back(number, waiter));
-            return false;
+            return (served, false);
         }
+        served = true;
     }
-    value.queue.next().is_some() && has_claims(ctx, name.bytes())
+    (served, has_claims(ctx, name.bytes()))
 }
 
 /// Hands jobs to one that waits; gives it back if there was nothing for it.
@@ -179,12 +185,11 @@ fn grant(
     let Want::Claim(want) = &waiter.want else { return Err(waiter) };
     let main = ctx.main();
     let claim = Claim { worker: &want.worker, count: want.count, lease: want.lease };
-    let mut fx = Effects::default();
-    if run::apply(ctx, name, value, &Op::Claim(claim), Travel::Op, &mut fx).is_err() || fx.claimed.is_empty()
-    {
-        return Err(waiter);
-    }
-    let deliveries = fx
+    let done = match run::apply(ctx, name, value, &Op::Claim(claim), Travel::Op) {
+        Ok(done) if !done.claimed.is_empty() => done,
+        _ => return Err(waiter),
+    };
+    let deliveries = done
         .claimed
         .iter()
         .filter_map(|&slot| value.queue.job(slot))
@@ -196,10 +201,10 @@ fn grant(
             out.array(2);
             out.bulk(name.bytes());
         }
-        write_jobs(main, value, &fx, want.full, out);
+        write_jobs(main, value, &done, want.full, out);
     });
     STATE.with(main, |state| {
-        let count = u64::try_from(fx.claimed.len()).unwrap_or(0);
+        let count = u64::try_from(done.claimed.len()).unwrap_or(0);
         state.stats.granted = state.stats.granted.saturating_add(count);
         state.waits.forget(waiter.handle.id());
         WAITING.set(main, state.waits.len());
@@ -208,9 +213,9 @@ fn grant(
     Ok(())
 }
 
-fn write_jobs(main: Main, value: &Value, fx: &Effects<'_>, full: bool, out: &mut dyn Out) {
+fn write_jobs(main: Main, value: &Value, done: &Done, full: bool, out: &mut dyn Out) {
     match RENDERERS.get(main) {
-        Some(renderers) => (renderers.jobs)(&value.queue, &fx.claimed, full, out),
+        Some(renderers) => (renderers.jobs)(&value.queue, &done.claimed, full, out),
         None => out.null(),
     }
 }
