@@ -159,7 +159,8 @@ impl Queue {
                 "I2: a worker is not found by its name"
             );
             hold!(worker.first_seen <= self.clock.now, "a worker was first seen in the future");
-            for (&token, &slot) in &worker.held {
+            for ((token, _), slot) in worker.held.iter() {
+                let token = Serial(token);
                 let job = self.jobs.get(slot).filter(|job| job.state == State::Active);
                 let is_owner = job.is_some_and(|job| job.worker == number && job.token == token);
                 hold!(is_owner, "I4: a worker holds {token}, which is not its own");

@@ -421,9 +421,17 @@ impl Groups {
         group.gate.pass(rate, terms.now);
         group.circuit.handed_out(token);
         let tenant = group.tenant;
-        self.leave_rotation(number);
+        let is_alone = self.rotation.len() == 1;
         let Some(of_tenant) = self.tenants.get_mut(tenant) else { return };
         of_tenant.gate.pass(of_tenant.settings.rate, terms.now);
+        if of_tenant.rotation.len() > 1 {
+            self.leave_rotation(number);
+        }
+        if is_alone {
+            // Nobody to let pass.
+            return;
+        }
+        let Some(of_tenant) = self.tenants.get_mut(tenant) else { return };
         let step = STRIDE.checked_div(u64::from(of_tenant.settings.weight)).unwrap_or(STRIDE);
         self.pass_floor = of_tenant.pass;
         let pass = of_tenant.pass.saturating_add(step);

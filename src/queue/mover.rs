@@ -3,6 +3,7 @@
 use super::group::GroupNo;
 use super::job::{Job, Reason, Slot, State};
 use super::op::{Effects, Ended};
+use super::registry::held_key;
 use super::timeline::Timeline;
 use super::{Error, Queue, limits};
 
@@ -179,7 +180,7 @@ impl Queue {
         if state == State::Active {
             let (worker, token) = (job.worker, job.token);
             if let Some(worker) = self.registry.get_mut(worker) {
-                worker.held.remove(&token);
+                worker.held.remove(held_key(token));
             }
         }
         match self.timeline(state, follows_wall) {
@@ -207,7 +208,7 @@ impl Queue {
         if state == State::Active {
             let (worker, token) = (job.worker, job.token);
             if let Some(worker) = self.registry.get_mut(worker) {
-                worker.held.insert(token, slot);
+                worker.held.insert(held_key(token), slot);
             }
         }
         match self.timeline(state, follows_wall) {

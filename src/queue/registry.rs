@@ -1,17 +1,22 @@
 //! The workers that a queue knows, and what each of them holds.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use hashbrown::HashMap;
 
 use super::job::Slot;
 use super::serial::Serial;
+use super::timeline::{Key, Timeline};
 use super::view::WorkerView;
 
 /// Number of a worker: given in order of registration, never reused in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WorkerNo(pub u64);
+
+/// What a worker holds is ordered by token.
+pub(super) const fn held_key(token: Serial) -> Key {
+    (token.0, Serial::NONE)
+}
 
 /// A worker.
 #[derive(Clone, Debug)]
@@ -25,7 +30,7 @@ pub(super) struct Worker {
     pub failed: u64,
     pub crashed: u64,
     /// What it holds, oldest token first.
-    pub held: BTreeMap<Serial, Slot>,
+    pub held: Timeline,
 }
 
 impl Worker {
@@ -125,7 +130,7 @@ impl Registry {
             done: 0,
             failed: 0,
             crashed: 0,
-            held: BTreeMap::new(),
+            held: Timeline::default(),
         };
         (number, self.add(number, worker).is_some())
     }
@@ -157,9 +162,8 @@ impl Registry {
 
     /// What a worker holds, oldest token first, behind `after`.
     pub fn held_by(&self, name: &[u8], after: Option<Serial>) -> impl Iterator<Item = (Serial, Slot)> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.number(name).and_then(|number| self.get(number)).into_iter().flat_map(move |worker| {
-            worker.held.range((from, Bound::Unbounded)).map(|(&token, &slot)| (token, slot))
-        })
+        let worker = self.number(name).and_then(|number| self.get(number));
+        let held = worker.into_iter().flat_map(move |worker| worker.held.iter_after(after.map(held_key)));
+        held.map(|((token, _), slot)| (Serial(token), slot))
     }
 }

@@ -7,7 +7,7 @@ use super::group::{GroupName, Groups};
 use super::job::{Job, More, Reason, State};
 use super::limits::{CLOCK_MS_MAX, INSTANT_MS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX};
 use super::rate::Bucket;
-use super::registry::{Worker, WorkerNo};
+use super::registry::{Worker, WorkerNo, held_key};
 use super::serial::Serial;
 use super::settings::{GroupSettings, TenantSettings};
 use super::{JobOptions, Queue, Settings, Stamp, Totals};
@@ -350,7 +350,7 @@ impl Builder {
         let worker = WorkerNo(record.worker);
         if record.state == State::Active {
             let holder = self.queue.registry.get(worker).ok_or("an active job without a worker")?;
-            if holder.held.contains_key(&record.token) {
+            if holder.held.get(held_key(record.token)).is_some() {
                 return Err(format!("token {} is there twice", record.token));
             }
         }

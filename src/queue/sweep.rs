@@ -7,6 +7,7 @@ use super::job::{Reason, Slot, State};
 use super::op::{Effects, Outcome, Recover, Recovered, Who};
 use super::registry::WorkerNo;
 use super::serial::Serial;
+use super::timeline::Key;
 use super::{Queue, limits};
 
 impl Queue {
@@ -126,11 +127,13 @@ impl Queue {
             }
         };
         let before = recover.before.map_or(Serial::MAX, Serial::first_of);
+        let older = |&((token, _), _): &(Key, Slot)| token < before.0;
         let mut recovered = Recovered::default();
         for &number in &workers {
             let left = recover.count.saturating_sub(recovered.taken);
             let Some(worker) = self.registry.get(number) else { continue };
-            let slots: Vec<Slot> = worker.held.range(..before).take(left).map(|(_, &slot)| slot).collect();
+            let slots: Vec<Slot> =
+                worker.held.iter().take_while(older).take(left).map(|(_, slot)| slot).collect();
             if !slots.is_empty() {
                 recovered.by_worker.push((worker.name.clone(), slots.len()));
                 recovered.taken = recovered.taken.saturating_add(slots.len());
@@ -146,7 +149,7 @@ impl Queue {
             let remaining = match recover.before {
                 None => worker.held.len(),
                 // Tokens have to be looked at one by one: a page of them is enough to say "more".
-                Some(_) => worker.held.range(..before).take(limits::COUNT_MAX).count(),
+                Some(_) => worker.held.iter().take_while(older).take(limits::COUNT_MAX).count(),
             };
             recovered.remaining = recovered.remaining.saturating_add(remaining);
         }
