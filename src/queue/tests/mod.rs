@@ -6,6 +6,7 @@
 
 mod formats;
 mod harness;
+mod memory;
 mod model;
 mod random;
 mod scenarios;
