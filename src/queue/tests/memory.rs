@@ -48,6 +48,11 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
+/// Bytes that are live, of those that this thread allocated.
+pub fn live() -> usize {
+    LIVE.get().max(0) as usize
+}
+
 /// The most bytes that were live at once beyond those before, while `work` ran on this thread.
 pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
