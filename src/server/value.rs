@@ -191,10 +191,11 @@ impl Value {
     /// Workers are looked after once there are any.
     #[inline]
     fn watch_workers(&mut self) {
-        if self.forget == u64::MAX && self.queue.worker_count() > 0 {
-            if let Some(ttl) = self.queue.settings().worker_ttl {
-                self.forget = clock::boot_ms().saturating_add(ttl);
-            }
+        if self.forget == u64::MAX
+            && self.queue.worker_count() > 0
+            && let Some(ttl) = self.queue.settings().worker_ttl
+        {
+            self.forget = clock::boot_ms().saturating_add(ttl);
         }
     }
 
@@ -229,7 +230,7 @@ impl Value {
             }
         }
         // One look settles many: not more than 16 looks per TTL, at most a second late.
-        let grain = (ttl / 16).min(1_000).max(1);
+        let grain = (ttl / 16).clamp(1, 1_000);
         self.forget =
             if next == u64::MAX { u64::MAX } else { self.to_boot(next.max(now.saturating_add(grain))) };
         gone

@@ -247,6 +247,16 @@ impl Client {
         }
     }
 
+    /// Whether a reply is there; it stays to be read.
+    pub fn is_answered(&mut self) -> bool {
+        let mut chunk = [0; 4096];
+        let _ = self.stream.set_read_timeout(Some(Duration::from_millis(1)));
+        if let Ok(count) = self.stream.read(&mut chunk) {
+            self.buffer.extend_from_slice(&chunk[..count]);
+        }
+        parse(&self.buffer).is_some()
+    }
+
     /// Runs a command and gives whatever is replied, errors too.
     #[track_caller]
     pub fn call(&mut self, args: Vec<Vec<u8>>) -> Reply {

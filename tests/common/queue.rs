@@ -101,6 +101,20 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// From what `RQ.STATS` replied.
+    #[track_caller]
+    pub fn of(stats: &Reply) -> Self {
+        let of = |state| stats.get(state).int();
+        Self {
+            delayed: of("delayed"),
+            ready: of("ready"),
+            active: of("active"),
+            done: of("done"),
+            dead: of("dead"),
+            cancelled: of("cancelled"),
+        }
+    }
+
     pub fn sum(&self) -> i64 {
         self.delayed + self.ready + self.active + self.done + self.dead + self.cancelled
     }
@@ -108,16 +122,7 @@ impl Counts {
 
 #[track_caller]
 pub fn counts(client: &mut Client, queue: &str) -> Counts {
-    let stats = crate::cmd!(client, "RQ.STATS", queue);
-    let of = |state| stats.get(state).int();
-    Counts {
-        delayed: of("delayed"),
-        ready: of("ready"),
-        active: of("active"),
-        done: of("done"),
-        dead: of("dead"),
-        cancelled: of("cancelled"),
-    }
+    Counts::of(&crate::cmd!(client, "RQ.STATS", queue))
 }
 
 /// Waits until the queue has these counts.
@@ -141,7 +146,8 @@ pub fn until_blocked(server: &Server, clients: i64) {
     until(&format!("{clients} clients wait"), || server.info_number("blocked_clients") == clients);
 }
 
-/// Starts a claim that waits, on a connection of its own, and returns once the server has it waiting.
+/// Starts a claim on a connection of its own, and returns once the server has it waiting (or has answered it already,
+/// if what it waits for came first).
 #[track_caller]
 pub fn waiting_claim(server: &Server, queue: &str, worker: &str, block: u64) -> Client {
     waiting_claim_with(server, queue, worker, block, &[])
@@ -154,7 +160,7 @@ pub fn waiting_claim_with(server: &Server, queue: &str, worker: &str, block: u64
     let mut args = crate::args!["RQ.CLAIM", queue, worker, "BLOCK", block];
     args.extend(more.iter().map(|arg| arg.as_bytes().to_vec()));
     client.send(args);
-    until("the claim waits", || server.info_number("blocked_clients") > before);
+    until("the claim waits", || client.is_answered() || server.info_number("blocked_clients") > before);
     client
 }
 

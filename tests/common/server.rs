@@ -85,10 +85,12 @@ impl Server {
                 return Some(Err(self.log()));
             }
             let mut client = Client::try_connect(self.port)?;
-            client.try_send(crate::args!["INFO", "server"]).ok()?;
-            // An error here means that it is still loading.
+            client.try_send(crate::args!["INFO"]).ok()?;
             let Reply::Bulk(info) = client.try_read_within(super::PATIENCE).ok()?? else { return None };
-            String::from_utf8_lossy(&info).contains(&format!("process_id:{pid}\r")).then_some(Ok(()))
+            let info = String::from_utf8_lossy(&info);
+            // Another server may have this port; and this one may still be loading.
+            let is_ready = info.contains(&format!("process_id:{pid}\r")) && info.contains("\nloading:0\r");
+            is_ready.then_some(Ok(()))
         })
     }
 
@@ -171,8 +173,9 @@ impl Server {
     pub fn info(&self, name: &str) -> String {
         let reply = self.client().run(crate::args!["INFO", "everything"]);
         let text = String::from_utf8_lossy(reply.bytes()).into_owned();
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        value.unwrap_or_else(|| panic!("no {name} in INFO:\n{text}")).trim().to_string()
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        let value = lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        value.unwrap_or_else(|| panic!("no {name} in INFO")).trim().to_string()
     }
 
     #[track_caller]

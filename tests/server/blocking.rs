@@ -71,10 +71,9 @@ fn served_when_a_delay_is_due(lab: &Lab) {
     let mut waiter = waiting_claim(&server, "q", "w", 0);
     let start = Instant::now();
     cmd!(c, "RQ.ENQUEUE", "q", "x", "DELAY", 400);
-    assert!(waiter.read_within(ms(300)).is_none());
     served_one(&mut waiter);
     let took = start.elapsed();
-    assert!(took >= ms(399) && took < ms(1500), "{took:?}");
+    assert!(took >= ms(399) && took < ms(3000), "{took:?}");
     // Brought forward while it waits.
     let id = cmd!(c, "RQ.ENQUEUE", "q", "x", "DELAY", 3_600_000).text();
     send!(waiter, "RQ.CLAIM", "q", "w", "BLOCK", 0);
@@ -134,7 +133,7 @@ fn a_time_out_replies_nil_in_time(lab: &Lab) {
             let start = Instant::now();
             assert!(cmd!(c, "RQ.CLAIM", queue, "w", "BLOCK", block).is_nil());
             let took = start.elapsed();
-            assert!(took >= ms(block) - ms(1) && took < ms(block) + ms(500), "BLOCK {block} took {took:?}");
+            assert!(took >= ms(block) - ms(1) && took < ms(block) + ms(1500), "BLOCK {block} took {took:?}");
         }
         for wrong in ["-1", "0.5", "", "x", "9223372036854775808", "1e3"] {
             assert_eq!(refused!(c, "RQ.CLAIM", queue, "w", "BLOCK", wrong), "ERR", "BLOCK {wrong}");
@@ -459,8 +458,8 @@ fn pause_holds_waiting_claims(lab: &Lab) {
     // A pause that ends by itself.
     send!(waiter, "RQ.CLAIM", "q", "w", "BLOCK", 0);
     assert_eq!(served_one(&mut waiter).payload, b"2");
-    cmd!(c, "RQ.PAUSE", "q", "FOR", 300);
     let start = Instant::now();
+    cmd!(c, "RQ.PAUSE", "q", "FOR", 300);
     enqueue(&mut c, "q", "3");
     send!(waiter, "RQ.CLAIM", "q", "w", "BLOCK", 0);
     assert_eq!(served_one(&mut waiter).payload, b"3");

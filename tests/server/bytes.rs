@@ -1,5 +1,6 @@
 //! C52, C53: names, payloads, results and errors are bytes; none is ever interpreted, on whatever way they travel.
 
+use super::persistence::{Fact, assert_same};
 use crate::common::*;
 use crate::{args, cmd, refused, tests};
 
@@ -92,19 +93,22 @@ fn fill(c: &mut Client) {
     }
 }
 
-fn seen(c: &mut Client) -> Vec<Reply> {
-    samples().into_iter().map(|bytes| cmd!(c, "RQ.JOB", "q", bytes)).map(without_clock).collect()
+fn seen(c: &mut Client) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    for bytes in samples() {
+        let map = cmd!(c, "RQ.JOB", "q", bytes);
+        if !map.is_nil() {
+            let told = map.entries().into_iter().filter(|(name, _)| name != "ttl");
+            facts.extend(told.map(|(name, value)| (bytes.escape_ascii().to_string(), name, value)));
+        }
+    }
+    facts
 }
 
-/// `RQ.JOB` without what goes on by itself.
-fn without_clock(map: Reply) -> Reply {
-    Reply::Map(
-        map.entries()
-            .into_iter()
-            .filter(|(name, _)| name != "ttl")
-            .map(|(name, value)| (Reply::Status(name), value))
-            .collect(),
-    )
+#[track_caller]
+fn same(server: &Server, wanted: &(Vec<Fact>, String), what: &str) {
+    assert_same(what, &wanted.0, &seen(&mut server.client()));
+    assert_eq!(server.digest("q"), wanted.1, "{what}");
 }
 
 fn bytes_survive_every_way_of_moving(lab: &Lab) {
@@ -120,27 +124,27 @@ fn bytes_survive_every_way_of_moving(lab: &Lab) {
     fill(&mut c);
     let streamed = (seen(&mut c), primary.digest("q"));
     primary.wait_for_sync(&replica);
-    assert_eq!((seen(&mut replica.client()), replica.digest("q")), streamed);
+    same(&replica, &streamed, "on the replica");
     assert_ne!(wanted, streamed.0, "other tokens, so it was really written anew");
     assert_ne!(digest, streamed.1);
     drop(replica);
     cmd!(c, "DEBUG", "RELOAD");
-    assert_eq!((seen(&mut c), primary.digest("q")), streamed, "RDB");
+    same(&primary, &streamed, "RDB");
     let dump = cmd!(c, "DUMP", "q").bytes().to_vec();
     cmd!(c, "DEL", "q");
     cmd!(c, "RESTORE", "q", 0, dump);
-    assert_eq!((seen(&mut c), primary.digest("q")), streamed, "DUMP and RESTORE");
+    same(&primary, &streamed, "DUMP and RESTORE");
     primary.kill9();
     primary.restart();
     let mut c = primary.client();
-    assert_eq!((seen(&mut c), primary.digest("q")), streamed, "AOF of commands");
+    same(&primary, &streamed, "AOF of commands");
     cmd!(c, "BGREWRITEAOF");
     until("the rewrite is done", || {
         primary.info("aof_rewrite_in_progress") == "0" && primary.info("aof_rewrite_scheduled") == "0"
     });
     primary.kill9();
     primary.restart();
-    assert_eq!((seen(&mut primary.client()), primary.digest("q")), streamed, "rewritten AOF");
+    same(&primary, &streamed, "rewritten AOF");
 }
 
 fn queue_names_are_bytes(lab: &Lab) {
@@ -168,6 +172,7 @@ fn sixty_four_megabytes(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
     let mut large: Vec<u8> = (0..67_108_864_u32).map(|number| number.to_le_bytes()[0]).collect();
+    cmd!(c, "CONFIG", "SET", "rq.max-payload", 67_108_864);
     let before = server.info_number("used_memory");
     let id = enqueue(&mut c, "q", &large);
     let used = server.info_number("used_memory") - before;

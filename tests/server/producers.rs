@@ -309,9 +309,9 @@ fn deadline_passes_unclaimed(lab: &Lab) {
 fn deadline_does_not_touch_a_claimed_job(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
-    cmd!(c, "RQ.ENQUEUE", "q", "x", "DEADLINE", 150, "BACKOFF", 0);
+    cmd!(c, "RQ.ENQUEUE", "q", "x", "DEADLINE", 600, "BACKOFF", 0);
     let job = claim(&mut c, "q", "w");
-    holds("it stays active", ms(250), || counts(&mut c, "q").active == 1);
+    holds("it stays active", ms(800), || counts(&mut c, "q").active == 1);
     // Not even when it waits a second time.
     cmd!(c, "RQ.RELEASE", "q", job.id, job.token);
     holds("it stays ready", ms(200), || counts(&mut c, "q").ready == 1);

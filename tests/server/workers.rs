@@ -335,13 +335,13 @@ fn extend_keeps_the_job(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
     let id = enqueue(&mut c, "q", "x");
-    let job = claim_for(&mut c, "q", "w", 400);
+    let job = claim_for(&mut c, "q", "w", 1500);
     for _ in 0..6 {
         assert_eq!(
-            cmd!(c, "RQ.EXTEND", "q", "w", "LEASE", 400, id, job.token, "unknown", job.token).texts(),
+            cmd!(c, "RQ.EXTEND", "q", "w", "LEASE", 1500, id, job.token, "unknown", job.token).texts(),
             ["ok", "lost"]
         );
-        holds("it is kept", ms(150), || try_claim(&mut c, "q", "other").is_none());
+        holds("it is kept", ms(400), || try_claim(&mut c, "q", "other").is_none());
     }
     // It can be shortened too.
     assert_eq!(cmd!(c, "RQ.EXTEND", "q", "w", "LEASE", 1, id, job.token).texts(), ["ok"]);

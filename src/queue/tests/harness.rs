@@ -235,6 +235,13 @@ impl Twin {
         // What is overdue may be told as any instant that has passed.
         let wakeup = |at: Option<u64>| at.map(|at| at.max(model.now));
         same!(wakeup(queue.next_wakeup()), wakeup(model.next_wakeup()), "next wakeup");
+        // The clocks may have moved since the last change, the wall clock back or forth.
+        for (now, wall) in
+            [(model.now + 7, model.wall.saturating_sub(3_600_000)), (model.now, model.wall + 3_600_000)]
+        {
+            let (got, want) = (queue.next_wakeup_at(now, wall), model.next_wakeup_at(now, wall));
+            same!(got.map(|at| at.max(now)), want.map(|at| at.max(now)), "next wakeup at {now}, wall {wall}");
+        }
 
         let mut held = 0;
         for state in State::ALL {

@@ -2,10 +2,13 @@
 //!
 //! Each of them drives a [`harness::Twin`]: the queue and a second, obvious one side by side,
 //! compared after every op. `scenarios` are stories for people, `worlds` tries all short
-//! histories of a small world, `simulation` tries random long ones, `formats` is about bytes.
+//! histories of a small world, `simulation` tries random long ones, `formats` is about bytes,
+//! `bounds` about memory and work.
 
+mod bounds;
 mod formats;
 mod harness;
+mod memory;
 mod model;
 mod random;
 mod scenarios;

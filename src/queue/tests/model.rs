@@ -381,12 +381,20 @@ impl Model {
 
     /// The least instant at which something is to be done, on the duration clock.
     pub fn next_wakeup(&self) -> Option<u64> {
+        self.next_wakeup_at(self.now, self.wall)
+    }
+
+    /// The same when the clocks show something else.
+    pub fn next_wakeup_at(&self, now: u64, wall: u64) -> Option<u64> {
         let mut instants: Vec<u64> = Vec::new();
         instants.extend(self.paused_until.filter(|&until| until != u64::MAX));
         for job in &self.jobs {
             instants.extend(job.deadline());
-            instants.extend(self.due(job));
-            instants.extend(job.until());
+            instants.extend(match job.phase {
+                Phase::Delayed { due: Due::Duration(at), .. } => Some(at),
+                Phase::Delayed { due: Due::Wall(at), .. } => Some((now + at).saturating_sub(wall)),
+                _ => job.until(),
+            });
         }
         if self.surplus().is_some() {
             instants.push(self.now);

@@ -11,7 +11,8 @@
 //! - `wall +1h`, `wall -1h`: the wall clock steps; no time passes;
 //! - `reload`: the queue is saved and loaded again; `new`: a fresh queue, at the start of time;
 //! - `UNDO id token`: a grant never reached its worker; `REGISTER worker`; `FORGET worker`;
-//! - `ORDER`: the ready jobs as they will be claimed; `WAKEUP`: when the timer is to fire.
+//! - `ORDER`: the ready jobs as they will be claimed; `WAKEUP`: when the timer is to fire; `SEEN`: when each
+//!   worker gave its last sign of life.
 //!
 //! Jobs that got their id from the queue are called `j1`, `j2` …, tokens `t1`, `t2` …, in the order in
 //! which they came. Instants are ms since the start, durations ms; `5s`, `2m`, `1h`, `30d` will do.
@@ -416,6 +417,12 @@ impl Stage {
                 let workers: Vec<String> = workers.collect();
                 if workers.is_empty() { "nil".into() } else { workers.join(" ") }
             }
+            "SEEN" => {
+                let seen = queue.workers().map(|worker| {
+                    format!("{}={}", worker.name.escape_ascii(), worker.last_seen.saturating_sub(START))
+                });
+                seen.collect::<Vec<_>>().join(" ")
+            }
             "WAKEUP" => queue.next_wakeup().map_or("none".into(), |at| (at - START).to_string()),
             other => return Err(format!("no command: {other}")),
         })
@@ -661,6 +668,7 @@ scenarios! {
     redrive_purge_reschedule
     retention
     settings
+    signs_of_life
     time
     vanished_takers
 }

@@ -23,7 +23,7 @@ use crate::queue::{
     State, When, Who,
 };
 
-const FIXED_SEEDS: u64 = 2_500;
+const FIXED_SEEDS: u64 = 1_500;
 const FIXED_STEPS: u64 = 250;
 
 const HOUR: u64 = 3_600_000;

@@ -1,0 +1,139 @@
+//! Work and memory: every call does what it names and no more, what is gone gives its memory back, and
+//! what the queue says of its memory is about true.
+
+use super::memory::live;
+use crate::queue::{
+    Claim, Delivery, Effects, Enqueue, GroupName, Id, JobOptions, Op, Outcome, Payloads, Queue, Serial,
+    Settings, Stamp, State, When,
+};
+
+const CLOCK: Stamp = Stamp { now: 1_000_000, wall: 1_700_000_000_000, serial: Serial::NONE };
+
+fn run(queue: &mut Queue, op: &Op<'_>) -> Outcome {
+    queue.apply(op, &mut Effects::default()).unwrap()
+}
+
+fn enqueue(queue: &mut Queue, count: usize, when: Option<When>) {
+    let payload = [7; 100];
+    for _ in 0..count / 1_000 {
+        let payloads = Payloads::Many(vec![&payload; 1_000]);
+        let options = JobOptions::default();
+        run(
+            queue,
+            &Op::Enqueue(Enqueue {
+                payloads,
+                id: None,
+                group: GroupName::default(),
+                when,
+                priority: 0,
+                options,
+            }),
+        );
+    }
+}
+
+fn pass(queue: &mut Queue, ms: u64) {
+    let (now, wall, serial) = (queue.now() + ms, queue.wall() + ms, queue.last_serial());
+    run(queue, &Op::Clock(Stamp { now, wall, serial }));
+}
+
+/// Claims all that is ready, a page at a time.
+fn claim_all(queue: &mut Queue) -> Vec<Delivery<'static>> {
+    let mut deliveries = Vec::new();
+    loop {
+        let mut fx = Effects::default();
+        queue.apply(&Op::Claim(Claim { worker: b"w1", count: 1_000, lease: None }), &mut fx).unwrap();
+        if fx.claimed.is_empty() {
+            return deliveries;
+        }
+        for slot in fx.claimed {
+            let job = queue.job(slot).unwrap();
+            deliveries.push(Delivery { id: Id::Serial(job.arrival()), token: job.token() });
+        }
+    }
+}
+
+/// C50: results that nobody reads give their memory back, with no traffic but the timer's.
+#[test]
+fn memory_comes_back_when_results_expire() {
+    let mut queue = Queue::new(Settings::default(), CLOCK);
+    enqueue(&mut queue, 1_000, None);
+    run(&mut queue, &Op::Purge { state: State::Ready, count: 1_000 });
+    let (shown_before, live_before) = (queue.memory(), live());
+    enqueue(&mut queue, 50_000, None);
+    for delivery in claim_all(&mut queue) {
+        run(&mut queue, &Op::Ack { delivery, result: Some(&[1; 200]), ttl: Some(Some(2_000)) });
+    }
+    let (shown_full, live_full) = (queue.memory(), live());
+    assert!(live_full - live_before > 50_000 * 300, "{} bytes for 50,000 results", live_full - live_before);
+    pass(&mut queue, 2_000);
+    while queue.next_wakeup().is_some_and(|at| at <= queue.now()) {
+        run(&mut queue, &Op::Sweep { limit: 1_000 });
+    }
+    assert_eq!((queue.count(State::Done), queue.next_wakeup()), (0, None));
+    let (shown_after, live_after) = (queue.memory(), live());
+    let slack = (live_full - live_before) / 20;
+    assert!(live_after < live_before + slack, "live: {live_before}, full {live_full}, after {live_after}");
+    let slack = (shown_full - shown_before) / 20;
+    assert!(
+        shown_after < shown_before + slack,
+        "shown: {shown_before}, full {shown_full}, after {shown_after}"
+    );
+}
+
+/// `MEMORY USAGE` and the statistics show this figure; operators plan by it.
+#[test]
+fn memory_that_is_shown_is_about_what_is_used() {
+    for when in [None, Some(When::Delay(1_000)), Some(When::At(CLOCK.wall + 1_000))] {
+        let before = live();
+        let mut queue = Queue::new(Settings::default(), CLOCK);
+        enqueue(&mut queue, 50_000, when);
+        let (shown, used) = (queue.memory(), live() - before);
+        assert!(shown > used * 7 / 10 && shown < used * 13 / 10, "{when:?}: {shown} shown, {used} used");
+        if when.is_none() {
+            claim_all(&mut queue);
+            let (shown, used) = (queue.memory(), live() - before);
+            assert!(shown > used * 6 / 10 && shown < used * 14 / 10, "active: {shown} shown, {used} used");
+        }
+    }
+}
+
+/// C06, C29: however much is due in the same millisecond, a slice settles what it was told to.
+#[test]
+fn a_sweep_settles_no_more_than_its_limit() {
+    let mut queue = Queue::new(Settings::default(), CLOCK);
+    enqueue(&mut queue, 20_000, Some(When::Delay(1_000)));
+    enqueue(&mut queue, 5_000, None);
+    assert_eq!(claim_all(&mut queue).len(), 5_000);
+    pass(&mut queue, 30_000);
+    for slice in 1..=25 {
+        assert_eq!(run(&mut queue, &Op::Sweep { limit: 1_000 }), Outcome::Swept(1_000));
+        assert_eq!(queue.count(State::Ready), slice * 1_000);
+        assert_eq!(queue.next_wakeup().is_some_and(|at| at <= queue.now()), slice < 25);
+    }
+    assert_eq!(run(&mut queue, &Op::Sweep { limit: 1_000 }), Outcome::Swept(0));
+    queue.audit().unwrap();
+}
+
+/// The same of a claim that meets jobs past their deadline.
+#[test]
+fn a_claim_settles_no_more_than_a_slice() {
+    let mut queue = Queue::new(Settings { keep_dead: None, ..Settings::default() }, CLOCK);
+    let options = JobOptions { deadline: Some(1_000), ..JobOptions::default() };
+    for _ in 0..3 {
+        let payloads = Payloads::Many(vec![b"late"; 1_000]);
+        let group = GroupName::default();
+        run(
+            &mut queue,
+            &Op::Enqueue(Enqueue { payloads, id: None, group, when: None, priority: 1, options }),
+        );
+    }
+    enqueue(&mut queue, 1_000, None);
+    pass(&mut queue, 1_000);
+    for claim in 1..=3 {
+        let mut fx = Effects::default();
+        queue.apply(&Op::Claim(Claim { worker: b"w1", count: 1_000, lease: None }), &mut fx).unwrap();
+        assert_eq!((fx.claimed.len(), queue.count(State::Dead)), (0, claim * 1_000));
+    }
+    assert_eq!(claim_all(&mut queue).len(), 1_000);
+}
