@@ -667,6 +667,10 @@ impl Groups {
             if group.turn.is_some() != eligible && !is_due && !in_review {
                 return Err(format!("I13: {name}: turn {:?}, eligible {eligible}", group.turn));
             }
+            let until = group.hold(terms).and_then(Hold::until).filter(|_| group.ready.len() > 0);
+            if !in_review && until.is_some_and(|until| group.wake.is_none_or(|at| at > until)) {
+                return Err(format!("I7: {name} is held until {until:?}, but wakes at {:?}", group.wake));
+            }
             if let Some(turn) = group.turn {
                 standing = standing.saturating_add(1);
                 if tenant.rotation.get(&turn) != Some(&number) || turn > self.next_turn {
@@ -707,6 +711,11 @@ impl Groups {
             let is_due = tenant.wake.is_some_and(|at| at <= terms.now);
             if tenant.turn.is_some() != eligible && !is_due {
                 return Err(format!("I13: {name}: turn {:?}, eligible {eligible}", tenant.turn));
+            }
+            let until = tenant.hold(terms.now).and_then(Hold::until);
+            let until = until.filter(|_| !tenant.rotation.is_empty());
+            if until.is_some_and(|until| tenant.wake.is_none_or(|at| at > until)) {
+                return Err(format!("I7: {name} is held until {until:?}, but wakes at {:?}", tenant.wake));
             }
             if let Some(turn) = tenant.turn {
                 in_queue = in_queue.saturating_add(1);

@@ -3,8 +3,9 @@
 //! Linear hashing (Litwin: "Linear hashing: a new tool for file and table addressing", 1980): many
 //! small tables; when they fill up on average, one of them is split in two, and when they run
 //! empty, the last one is merged into its origin. So no insertion ever moves more than one small
-//! table, however many jobs there are, and memory is given back. An entry is a slot; the id itself
-//! is read from the job.
+//! table, however many jobs there are, and memory is given back. An entry is a slot and a tag, 32
+//! bits of the id's hash, so that moving it does not look at the job; the id itself is read from
+//! the job.
 
 use std::hash::BuildHasher;
 
@@ -18,11 +19,19 @@ const LOAD_MAX: usize = 192;
 /// Entries of a table, on average, below which one is merged.
 const LOAD_MIN: usize = 64;
 
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tag: u32,
+    slot: Slot,
+}
+
+type Table = HashTable<Entry>;
+
 /// A hash index of slots. All operations are O(1).
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    tables: Vec<HashTable<Slot>>,
-    /// Number of hash bits that address the tables not yet split in this round.
+    tables: Vec<Table>,
+    /// Number of tag bits that address the tables not yet split in this round.
     bits: u32,
     len: usize,
     hasher: DefaultHashBuilder,
@@ -30,127 +39,110 @@ pub(super) struct Index {
 
 impl Default for Index {
     fn default() -> Self {
-        Self { tables: vec![HashTable::new()], bits: 0, len: 0, hasher: DefaultHashBuilder::default() }
+        Self { tables: vec![Table::new()], bits: 0, len: 0, hasher: DefaultHashBuilder::default() }
     }
 }
 
-/// The low bits of a hash.
-const fn low(hash: u64, bits: u32) -> usize {
-    (hash & !(u64::MAX << bits)) as usize
+/// The hash by which a table places a tag: other bits than those that address the table.
+const fn spread(tag: u32) -> u64 {
+    (tag as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32)
+}
+
+const fn rehash(entry: &Entry) -> u64 {
+    spread(entry.tag)
 }
 
 impl Index {
-    fn hash(&self, id: Id<'_>) -> u64 {
-        match id {
+    fn tag(&self, id: Id<'_>) -> u32 {
+        let hash = match id {
             Id::Serial(serial) => self.hasher.hash_one(serial.0),
             Id::Custom(bytes) => self.hasher.hash_one(bytes),
-        }
+        };
+        // The upper half: the better mixed one.
+        (hash >> 32) as u32
     }
 
-    /// Which table a hash belongs to: the tables before the split point have one more bit.
-    fn table(&self, hash: u64) -> usize {
-        // The table's own look-ups use the other end of the hash; the address takes its middle.
-        let hash = hash.rotate_left(24);
-        let long = low(hash, self.bits.saturating_add(1));
-        if long < self.tables.len() { long } else { low(hash, self.bits) }
+    /// Which table a tag belongs to: the tables before the split point have one more bit.
+    fn table(&self, tag: u32) -> usize {
+        let low = |bits: u32| (u64::from(tag) & !(u64::MAX << bits)) as usize;
+        let long = low(self.bits.saturating_add(1));
+        if long < self.tables.len() { long } else { low(self.bits) }
     }
 
     /// The slot with this id; `is_it` says whether a slot's job has it.
     pub fn find(&self, id: Id<'_>, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
-        let hash = self.hash(id);
-        self.tables.get(self.table(hash))?.find(hash, |&slot| is_it(slot)).copied()
+        let tag = self.tag(id);
+        let table = self.tables.get(self.table(tag))?;
+        table.find(spread(tag), |entry| entry.tag == tag && is_it(entry.slot)).map(|entry| entry.slot)
     }
 
-    /// Adds a slot under an id that no other slot has. `id_of` gives the id of a slot's job.
-    pub fn insert<'a>(&mut self, id: Id<'_>, slot: Slot, id_of: impl Fn(Slot) -> Option<Id<'a>>) {
-        let hash = self.hash(id);
-        let table = self.table(hash);
-        let hasher = self.hasher.clone();
-        let rehash = |slot: &Slot| match id_of(*slot) {
-            Some(Id::Serial(serial)) => hasher.hash_one(serial.0),
-            Some(Id::Custom(bytes)) => hasher.hash_one(bytes),
-            None => 0,
-        };
-        if let Some(table) = self.tables.get_mut(table) {
-            table.insert_unique(hash, slot, rehash);
-            self.len = self.len.saturating_add(1);
-        }
+    /// Adds a slot under an id that no other slot has.
+    pub fn insert(&mut self, id: Id<'_>, slot: Slot) {
+        let tag = self.tag(id);
+        self.put(Entry { tag, slot });
+        self.len = self.len.saturating_add(1);
         if self.len > self.tables.len().saturating_mul(LOAD_MAX) {
-            self.split(rehash);
+            self.split();
         }
     }
 
-    /// Takes a slot out. `id` is still the id of its job.
-    pub fn remove<'a>(&mut self, id: Id<'_>, slot: Slot, id_of: impl Fn(Slot) -> Option<Id<'a>>) {
-        let hash = self.hash(id);
-        let number = self.table(hash);
+    /// Takes a slot out that was put in under this id.
+    pub fn remove(&mut self, id: Id<'_>, slot: Slot) {
+        let tag = self.tag(id);
+        let number = self.table(tag);
         if let Some(table) = self.tables.get_mut(number)
-            && let Ok(entry) = table.find_entry(hash, |&other| other == slot)
+            && let Ok(entry) = table.find_entry(spread(tag), |entry| entry.slot == slot)
         {
             entry.remove();
             self.len = self.len.saturating_sub(1);
         }
         if self.tables.len() > 1 && self.len < self.tables.len().saturating_mul(LOAD_MIN) {
-            let hasher = self.hasher.clone();
-            self.merge(|slot: &Slot| match id_of(*slot) {
-                Some(Id::Serial(serial)) => hasher.hash_one(serial.0),
-                Some(Id::Custom(bytes)) => hasher.hash_one(bytes),
-                None => 0,
-            });
+            self.merge();
+        }
+    }
+
+    fn put(&mut self, entry: Entry) {
+        let number = self.table(entry.tag);
+        if let Some(table) = self.tables.get_mut(number) {
+            table.insert_unique(rehash(&entry), entry, rehash);
         }
     }
 
     /// Splits the table at the split point.
-    fn split(&mut self, rehash: impl Fn(&Slot) -> u64) {
+    fn split(&mut self) {
         let from = self.tables.len().saturating_sub(1 << self.bits);
-        let to = self.tables.len();
         let Some(old) = self.tables.get_mut(from) else { return };
-        let old = std::mem::take(old);
-        self.tables.push(HashTable::new());
+        // Both halves get room for what they will hold when it is their turn again.
+        let old = std::mem::replace(old, Table::with_capacity(LOAD_MAX));
+        self.tables.push(Table::with_capacity(LOAD_MAX));
         if self.tables.len() >> self.bits.saturating_add(1) > 0 {
             self.bits = self.bits.saturating_add(1);
         }
-        let (mut stay, mut go) = (Vec::new(), Vec::new());
-        for slot in old {
-            let hash = rehash(&slot);
-            if self.table(hash) == to { go.push((hash, slot)) } else { stay.push((hash, slot)) }
-        }
-        for (number, entries) in [(from, stay), (to, go)] {
-            let mut table = HashTable::with_capacity(entries.len());
-            for (hash, slot) in entries {
-                table.insert_unique(hash, slot, &rehash);
-            }
-            if let Some(place) = self.tables.get_mut(number) {
-                *place = table;
-            }
+        for entry in old {
+            self.put(entry);
         }
     }
 
     /// Merges the last table into the one it was split from.
-    fn merge(&mut self, rehash: impl Fn(&Slot) -> u64) {
+    fn merge(&mut self) {
         let Some(last) = self.tables.pop() else { return };
         if self.tables.len() >> self.bits == 0 {
             self.bits = self.bits.saturating_sub(1);
         }
-        for slot in last {
-            let hash = rehash(&slot);
-            let number = self.table(hash);
-            if let Some(table) = self.tables.get_mut(number) {
-                table.insert_unique(hash, slot, &rehash);
-            }
+        for entry in last {
+            self.put(entry);
         }
         if self.tables.capacity() > 1_024 && self.tables.len() < self.tables.capacity() / 4 {
             self.tables.shrink_to(self.tables.len().saturating_mul(2));
         }
     }
 
-    /// Bytes on the heap, about: a table has its buckets between 44 and 88 percent full.
+    /// Bytes on the heap. O(1): tables have about the same size.
     pub fn bytes(&self) -> usize {
-        let entry = size_of::<Slot>().saturating_add(1);
-        self.tables
-            .capacity()
-            .saturating_mul(size_of::<HashTable<Slot>>())
-            .saturating_add(self.len.saturating_mul(entry).saturating_mul(3) / 2)
+        let sample = self.tables.last().map_or(0, |table| table.capacity().saturating_mul(8) / 7);
+        let table = sample.saturating_mul(size_of::<Entry>().saturating_add(1));
+        let tables = self.tables.len().saturating_mul(table);
+        tables.saturating_add(self.tables.capacity().saturating_mul(size_of::<Table>()))
     }
 }
 
@@ -167,7 +159,7 @@ mod tests {
         for round in 0..2 {
             for n in 0..size {
                 let slot = Slot(n);
-                index.insert(id_of(slot).unwrap(), slot, id_of);
+                index.insert(id_of(slot).unwrap(), slot);
             }
             assert!(index.tables.len() > size as usize / LOAD_MAX, "{} tables", index.tables.len());
             let longest = index.tables.iter().map(HashTable::len).max().unwrap();
@@ -178,7 +170,7 @@ mod tests {
             }
             for n in (0..size).rev() {
                 let id = id_of(Slot(n)).unwrap();
-                index.remove(id, Slot(n), id_of);
+                index.remove(id, Slot(n));
                 assert_eq!(index.find(id, |slot| id_of(slot) == Some(id)), None);
                 if let Some(before) = n.checked_sub(1) {
                     let id = id_of(Slot(before)).unwrap();

@@ -26,9 +26,8 @@ impl Queue {
     pub(super) fn admit(&mut self, job: Job) -> Result<Slot, Error> {
         let bytes = job.heap_bytes();
         let slot = self.jobs.insert(job).ok_or(Error::TooMany)?;
-        let id_of = |slot| self.jobs.get(slot).map(Job::id);
-        if let Some(id) = id_of(slot) {
-            self.index.insert(id, slot, id_of);
+        if let Some(job) = self.jobs.get(slot) {
+            self.index.insert(job.id(), slot);
         }
         self.heap_bytes = self.heap_bytes.saturating_add(bytes);
         self.link(slot);
@@ -120,11 +119,8 @@ impl Queue {
 
     fn discard(&mut self, slot: Slot) {
         let Some(group) = self.unlink(slot) else { return };
-        let id_of = |slot| self.jobs.get(slot).map(Job::id);
-        if let Some(id) = id_of(slot) {
-            self.index.remove(id, slot, id_of);
-        }
         if let Some(job) = self.jobs.remove(slot) {
+            self.index.remove(job.id(), slot);
             self.heap_bytes = self.heap_bytes.saturating_sub(job.heap_bytes());
             self.totals.removed = self.totals.removed.saturating_add(1);
         }
