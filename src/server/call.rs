@@ -77,7 +77,8 @@ impl<'q> Seen<'q> {
     fn new(value: &'q Value, wall: u64) -> Self {
         let (queue, now) = (&value.queue, value.now());
         let steady = queue.wall().saturating_add(now.saturating_sub(queue.now()));
-        Self { queue, now, wall: if steady.abs_diff(wall) <= STEP_MS { steady } else { wall } }
+        let is_steady = !value.has_clock() || steady.abs_diff(wall) <= STEP_MS;
+        Self { queue, now, wall: if is_steady { steady } else { wall } }
     }
 
     /// An instant of the duration clock as Unix ms, as the clocks stand now.

@@ -1060,15 +1060,19 @@ unsafe extern "C" fn on_key_event(
     let (ctx, event, name) = unsafe { (Ctx::new(ctx), CStr::from_ptr(event), string_bytes(name)) };
     // These are raised for the keys of everybody: leave early.
     if matches!(event.to_bytes(), b"rename_to" | b"move_to" | b"copy_to" | b"restore") {
-        guarded(c"a key event", || (), || {
-            let main = ctx.main();
-            // A string of our own: the server's may lie on its stack, and must not be opened then.
-            let own = OwnStr::new(main, name);
-            let is_queue = matches!(Key::open(ctx, own.get(), Access::Peek).held(), Held::Queue(_));
-            if is_queue {
-                events::appeared(main, ctx.db(), name);
-            }
-        });
+        guarded(
+            c"a key event",
+            || (),
+            || {
+                let main = ctx.main();
+                // A string of our own: the server's may lie on its stack, and must not be opened then.
+                let own = OwnStr::new(main, name);
+                let is_queue = matches!(Key::open(ctx, own.get(), Access::Peek).held(), Held::Queue(_));
+                if is_queue {
+                    events::appeared(main, ctx.db(), name);
+                }
+            },
+        );
     }
     OK
 }
@@ -1088,10 +1092,10 @@ unsafe extern "C" fn on_server_event(
         || match (event.id, subevent) {
             (api::REDISMODULE_EVENT_CRON_LOOP, _) => timer::cron(main),
             (
-            api::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
-            api::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER,
-        ) => events::promoted(main),
-        (api::REDISMODULE_EVENT_LOADING, sub) => {
+                api::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+                api::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER,
+            ) => events::promoted(main),
+            (api::REDISMODULE_EVENT_LOADING, sub) => {
                 let is_over = sub == api::REDISMODULE_SUBEVENT_LOADING_ENDED
                     || sub == api::REDISMODULE_SUBEVENT_LOADING_FAILED;
                 events::loading(main, !is_over);

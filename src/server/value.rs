@@ -97,6 +97,13 @@ impl Value {
         self.used = EPOCH.get(main);
     }
 
+    /// Whether it is known what the queue's duration clock is now. On a replica it is not until the
+    /// first stamp arrives.
+    #[must_use]
+    pub const fn has_clock(&self) -> bool {
+        self.anchor.is_some()
+    }
+
     /// The duration clock as it is now, ms; never behind the queue's.
     #[must_use]
     pub fn now(&self) -> u64 {
