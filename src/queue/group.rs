@@ -18,6 +18,7 @@ use super::Counts;
 use super::circuit::{Circuit, Throttle};
 use super::gate::{Gate, Hold};
 use super::job::State;
+use super::mover::Counted;
 use super::serial::Serial;
 use super::settings::{GroupDefaults, GroupSettings, TenantSettings};
 use super::slab::{Number, Slab};
@@ -452,27 +453,33 @@ impl Groups {
         }
     }
 
-    /// Counts a job in or out.
-    pub fn count(&mut self, number: GroupNo, state: State, is_retry: bool, comes: bool) {
-        let step = |count: &mut usize| {
-            *count = if comes { count.saturating_add(1) } else { count.saturating_sub(1) };
-        };
+    /// Counts a job that came, went or changed; `active` is the change in active ones.
+    pub fn count_as(
+        &mut self,
+        number: GroupNo,
+        before: Option<Counted>,
+        after: Option<Counted>,
+        active: i32,
+    ) {
         let Some(group) = self.groups.get_mut(number) else { return };
-        if let Some(count) = group.counts.of(state) {
-            step(count);
+        for (counted, comes) in [(before, false), (after, true)] {
+            let Some(Counted { state, is_retry, .. }) = counted else { continue };
+            let step = |count: &mut usize| {
+                *count = if comes { count.saturating_add(1) } else { count.saturating_sub(1) };
+            };
+            if let Some(count) = group.counts.of(state) {
+                step(count);
+            }
+            if is_retry {
+                step(&mut group.retrying);
+            }
         }
-        if is_retry {
-            step(&mut group.retrying);
-        }
-        if state != State::Active {
-            return;
-        }
-        let step = |count: &mut u32| {
-            *count = if comes { count.saturating_add(1) } else { count.saturating_sub(1) };
-        };
-        step(&mut group.gate.active);
-        if let Some(tenant) = self.tenant_of(number) {
-            step(&mut tenant.gate.active);
+        if active != 0 {
+            group.gate.active = group.gate.active.saturating_add_signed(active);
+            let tenant = group.tenant;
+            if let Some(tenant) = self.tenants.get_mut(tenant) {
+                tenant.gate.active = tenant.gate.active.saturating_add_signed(active);
+            }
         }
     }
 

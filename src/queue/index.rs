@@ -1,5 +1,8 @@
 //! From ids to slots. Look-ups only: it is never iterated, so its order cannot matter.
 //!
+//! Ids that the queue gave grow, and are looked up about in that order: they stand in a sorted
+//! list, where neighbours lie side by side. Ids that clients gave stand in a hash index.
+//!
 //! Linear hashing (Litwin: "Linear hashing: a new tool for file and table addressing", 1980): many
 //! small tables; when they fill up on average, one of them is split in two, and when they run
 //! empty, the last one is merged into its origin. So no insertion ever moves more than one small
@@ -12,7 +15,46 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::job::Slot;
-use super::serial::Id;
+use super::serial::{Id, Serial};
+use super::timeline::Sorted;
+
+/// All ids of a queue.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    serials: Sorted<Serial>,
+    customs: Customs,
+}
+
+impl Index {
+    /// The slot with this id; `is_it` says whether a slot's job has it. O(log n).
+    pub fn find(&self, id: Id<'_>, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
+        match id {
+            Id::Serial(serial) => self.serials.get(serial),
+            Id::Custom(bytes) => self.customs.find(bytes, is_it),
+        }
+    }
+
+    /// Adds a slot under an id that no other slot has.
+    pub fn insert(&mut self, id: Id<'_>, slot: Slot) {
+        match id {
+            Id::Serial(serial) => self.serials.insert(serial, slot),
+            Id::Custom(bytes) => self.customs.insert(bytes, slot),
+        }
+    }
+
+    /// Takes a slot out that was put in under this id.
+    pub fn remove(&mut self, id: Id<'_>, slot: Slot) {
+        match id {
+            Id::Serial(serial) => drop(self.serials.remove(serial)),
+            Id::Custom(bytes) => self.customs.remove(bytes, slot),
+        }
+    }
+
+    /// Bytes on the heap. O(1).
+    pub fn bytes(&self) -> usize {
+        self.serials.bytes().saturating_add(self.customs.bytes())
+    }
+}
 
 /// Entries of a table, on average, above which one is split.
 const LOAD_MAX: usize = 192;
@@ -27,9 +69,9 @@ struct Entry {
 
 type Table = HashTable<Entry>;
 
-/// A hash index of slots. All operations are O(1).
+/// A hash index of slots by the ids that clients gave. All operations are O(1).
 #[derive(Clone, Debug)]
-pub(super) struct Index {
+struct Customs {
     tables: Vec<Table>,
     /// Number of tag bits that address the tables not yet split in this round.
     bits: u32,
@@ -37,7 +79,7 @@ pub(super) struct Index {
     hasher: DefaultHashBuilder,
 }
 
-impl Default for Index {
+impl Default for Customs {
     fn default() -> Self {
         Self { tables: vec![Table::new()], bits: 0, len: 0, hasher: DefaultHashBuilder::default() }
     }
@@ -52,14 +94,10 @@ const fn rehash(entry: &Entry) -> u64 {
     spread(entry.tag)
 }
 
-impl Index {
-    fn tag(&self, id: Id<'_>) -> u32 {
-        let hash = match id {
-            Id::Serial(serial) => self.hasher.hash_one(serial.0),
-            Id::Custom(bytes) => self.hasher.hash_one(bytes),
-        };
+impl Customs {
+    fn tag(&self, id: &[u8]) -> u32 {
         // The upper half: the better mixed one.
-        (hash >> 32) as u32
+        (self.hasher.hash_one(id) >> 32) as u32
     }
 
     /// Which table a tag belongs to: the tables before the split point have one more bit.
@@ -70,14 +108,14 @@ impl Index {
     }
 
     /// The slot with this id; `is_it` says whether a slot's job has it.
-    pub fn find(&self, id: Id<'_>, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
+    fn find(&self, id: &[u8], is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         let tag = self.tag(id);
         let table = self.tables.get(self.table(tag))?;
         table.find(spread(tag), |entry| entry.tag == tag && is_it(entry.slot)).map(|entry| entry.slot)
     }
 
     /// Adds a slot under an id that no other slot has.
-    pub fn insert(&mut self, id: Id<'_>, slot: Slot) {
+    fn insert(&mut self, id: &[u8], slot: Slot) {
         let tag = self.tag(id);
         self.put(Entry { tag, slot });
         self.len = self.len.saturating_add(1);
@@ -87,7 +125,7 @@ impl Index {
     }
 
     /// Takes a slot out that was put in under this id.
-    pub fn remove(&mut self, id: Id<'_>, slot: Slot) {
+    fn remove(&mut self, id: &[u8], slot: Slot) {
         let tag = self.tag(id);
         let number = self.table(tag);
         if let Some(table) = self.tables.get_mut(number)
@@ -138,7 +176,7 @@ impl Index {
     }
 
     /// Bytes on the heap. O(1): tables have about the same size.
-    pub fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         let sample = self.tables.last().map_or(0, |table| table.capacity().saturating_mul(8) / 7);
         let table = sample.saturating_mul(size_of::<Entry>().saturating_add(1));
         let tables = self.tables.len().saturating_mul(table);
@@ -148,33 +186,32 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use super::super::serial::Serial;
     use super::*;
 
     #[test]
     fn finds_what_is_there_while_it_grows_and_shrinks() {
-        let id_of = |slot: Slot| Some(Id::Serial(Serial(u64::from(slot.0) * 7)));
-        let mut index = Index::default();
-        let size = 20_000;
+        let ids: Vec<Vec<u8>> = (0..20_000u32).map(|n| format!("order-{n}").into_bytes()).collect();
+        let is = |id: &[u8]| {
+            let id = id.to_vec();
+            move |slot: Slot| format!("order-{}", slot.0).into_bytes() == id
+        };
+        let mut index = Customs::default();
         for round in 0..2 {
-            for n in 0..size {
-                let slot = Slot(n);
-                index.insert(id_of(slot).unwrap(), slot);
+            for (id, n) in ids.iter().zip(0..) {
+                index.insert(id, Slot(n));
             }
-            assert!(index.tables.len() > size as usize / LOAD_MAX, "{} tables", index.tables.len());
+            assert!(index.tables.len() > ids.len() / LOAD_MAX, "{} tables", index.tables.len());
             let longest = index.tables.iter().map(HashTable::len).max().unwrap();
             assert!(longest < 3 * LOAD_MAX, "a table of {longest}");
-            for n in 0..size {
-                let id = id_of(Slot(n)).unwrap();
-                assert_eq!(index.find(id, |slot| id_of(slot) == Some(id)), Some(Slot(n)), "round {round}");
+            for (id, n) in ids.iter().zip(0..) {
+                assert_eq!(index.find(id, is(id)), Some(Slot(n)), "round {round}");
             }
-            for n in (0..size).rev() {
-                let id = id_of(Slot(n)).unwrap();
+            for (id, n) in ids.iter().zip(0..20_000).rev() {
                 index.remove(id, Slot(n));
-                assert_eq!(index.find(id, |slot| id_of(slot) == Some(id)), None);
+                assert_eq!(index.find(id, is(id)), None);
                 if let Some(before) = n.checked_sub(1) {
-                    let id = id_of(Slot(before)).unwrap();
-                    assert_eq!(index.find(id, |slot| id_of(slot) == Some(id)), Some(Slot(before)));
+                    let id = &ids[before as usize];
+                    assert_eq!(index.find(id, is(id)), Some(Slot(before)));
                 }
             }
             assert_eq!((index.len, index.tables.len(), index.bits), (0, 1, 0));

@@ -58,7 +58,7 @@ pub use group::GroupName;
 pub use job::{Reason, Slot, State};
 pub use op::{
     Cancel, Claim, Delivery, Effects, Ended, Enqueue, Failure, Held, IfExists, Observer, Op, Outcome,
-    Payloads, Recover, Recovered, Scope, Stamp, When, Who,
+    Payloads, Recover, Recovered, Scope, Slots, Stamp, When, Who,
 };
 pub use rate::{Bucket, Rate};
 pub use serial::{Id, SHOWN_BYTES_MAX, Serial};
@@ -326,7 +326,7 @@ impl Queue {
     }
 
     fn container_bytes(&self) -> usize {
-        let ready = self.count(State::Ready).saturating_mul(timeline::ENTRY_BYTES);
+        let ready = self.count(State::Ready).saturating_mul(Timeline::ENTRY_BYTES);
         [
             &self.delayed,
             &self.delayed_wall,

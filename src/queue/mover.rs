@@ -7,6 +7,21 @@ use super::registry::held_key;
 use super::timeline::Timeline;
 use super::{Error, Queue, limits};
 
+/// What a job is counted as in its group.
+#[derive(Clone, Copy)]
+pub(super) struct Counted {
+    pub group: GroupNo,
+    pub state: State,
+    /// It waits to be handed out again.
+    pub is_retry: bool,
+}
+
+impl Counted {
+    fn of(job: &Job) -> Self {
+        Self { group: job.group, state: job.state, is_retry: job.is_retry() }
+    }
+}
+
 /// How a job ends.
 pub(super) struct Ending<'a> {
     /// A final state.
@@ -30,7 +45,8 @@ impl Queue {
             self.index.insert(job.id(), slot);
         }
         self.heap_bytes = self.heap_bytes.saturating_add(bytes);
-        self.link(slot);
+        let after = self.link(slot);
+        self.count_as(None, after);
         Ok(slot)
     }
 
@@ -42,10 +58,11 @@ impl Queue {
 
     /// Changes a job in any way but its ids, and moves it to where it then belongs.
     pub(super) fn shift(&mut self, slot: Slot, change: impl FnOnce(&mut Job)) {
-        let Some(group) = self.unlink(slot) else { return };
+        let Some(before) = self.unlink(slot) else { return };
         self.edit(slot, change);
-        self.link(slot);
-        self.refresh_group(group);
+        let after = self.link(slot);
+        self.count_as(Some(before), after);
+        self.refresh_group(before.group);
     }
 
     /// Changes what no container is ordered by.
@@ -118,13 +135,14 @@ impl Queue {
     }
 
     fn discard(&mut self, slot: Slot) {
-        let Some(group) = self.unlink(slot) else { return };
+        let Some(before) = self.unlink(slot) else { return };
+        self.count_as(Some(before), None);
         if let Some(job) = self.jobs.remove(slot) {
             self.index.remove(job.id(), slot);
             self.heap_bytes = self.heap_bytes.saturating_sub(job.heap_bytes());
             self.totals.removed = self.totals.removed.saturating_add(1);
         }
-        self.refresh_group(group);
+        self.refresh_group(before.group);
     }
 
     /// Evicts one job if more are retained than the settings allow. Whether it did.
@@ -164,64 +182,70 @@ impl Queue {
         }
     }
 
-    /// Takes a job out of its containers and counters. Its group.
-    fn unlink(&mut self, slot: Slot) -> Option<GroupNo> {
+    /// Takes a job out of its containers. What it was counted as.
+    fn unlink(&mut self, slot: Slot) -> Option<Counted> {
         let job = self.jobs.get(slot)?;
-        let (state, follows_wall, priority) = (job.state, job.follows_wall, job.priority);
+        let (counted, follows_wall, priority) = (Counted::of(job), job.follows_wall, job.priority);
         let (arrival, since, at) = (job.arrival, job.since, job.at);
-        let (group, is_retry) = (job.group, job.is_retry());
         if let Some(deadline) = job.pending_deadline() {
             self.deadlines.remove((deadline, arrival));
         }
-        if state == State::Active {
+        if counted.state == State::Active {
             let (worker, token) = (job.worker, job.token);
             if let Some(worker) = self.registry.get_mut(worker) {
                 worker.held.remove(held_key(token));
             }
         }
-        match self.timeline(state, follows_wall) {
-            Some(timeline) => timeline.remove((at, arrival)),
-            None => self.groups.get_mut(group)?.ready.remove(priority, (since, arrival)),
-        };
-        if let Some(count) = self.counts.of(state) {
-            *count = count.saturating_sub(1);
+        match self.timeline(counted.state, follows_wall) {
+            Some(timeline) => drop(timeline.remove((at, arrival))),
+            None => {
+                if let Some(group) = self.groups.get_mut(counted.group) {
+                    group.ready.remove(priority, (since, arrival));
+                }
+            }
         }
-        if state == State::Active {
-            self.gate.active = self.gate.active.saturating_sub(1);
-        }
-        self.groups.count(group, state, is_retry, false);
-        Some(group)
+        Some(counted)
     }
 
-    fn link(&mut self, slot: Slot) {
-        let Some(job) = self.jobs.get(slot) else { return };
-        let (state, follows_wall, priority) = (job.state, job.follows_wall, job.priority);
+    /// Puts a job into the containers where it belongs. What it is to be counted as.
+    fn link(&mut self, slot: Slot) -> Option<Counted> {
+        let job = self.jobs.get(slot)?;
+        let (counted, follows_wall, priority) = (Counted::of(job), job.follows_wall, job.priority);
         let (arrival, since, at) = (job.arrival, job.since, job.at);
-        let (group, is_retry) = (job.group, job.is_retry());
         if let Some(deadline) = job.pending_deadline() {
             self.deadlines.insert((deadline, arrival), slot);
         }
-        if state == State::Active {
+        if counted.state == State::Active {
             let (worker, token) = (job.worker, job.token);
             if let Some(worker) = self.registry.get_mut(worker) {
                 worker.held.insert(held_key(token), slot);
             }
         }
-        match self.timeline(state, follows_wall) {
+        match self.timeline(counted.state, follows_wall) {
             Some(timeline) => timeline.insert((at, arrival), slot),
             None => {
-                if let Some(group) = self.groups.get_mut(group) {
+                if let Some(group) = self.groups.get_mut(counted.group) {
                     group.ready.insert(priority, (since, arrival), slot);
                 }
             }
         }
-        if let Some(count) = self.counts.of(state) {
-            *count = count.saturating_add(1);
+        Some(counted)
+    }
+
+    /// Counts a job that came, went or changed: in the queue, its group and its tenant.
+    fn count_as(&mut self, before: Option<Counted>, after: Option<Counted>) {
+        for (counted, comes) in [(before, false), (after, true)] {
+            let Some(Counted { state, .. }) = counted else { continue };
+            if let Some(count) = self.counts.of(state) {
+                *count = if comes { count.saturating_add(1) } else { count.saturating_sub(1) };
+            }
         }
-        if state == State::Active {
-            self.gate.active = self.gate.active.saturating_add(1);
+        let active = |counted: Option<Counted>| counted.is_some_and(|counted| counted.state == State::Active);
+        let change = i32::from(active(after)).saturating_sub(i32::from(active(before)));
+        self.gate.active = self.gate.active.saturating_add_signed(change);
+        if let Some(Counted { group, .. }) = after.or(before) {
+            self.groups.count_as(group, before, after, change);
         }
-        self.groups.count(group, state, is_retry, true);
     }
 
     /// Whether `more` jobs still fit.

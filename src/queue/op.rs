@@ -1,5 +1,7 @@
 //! Everything that can happen to a queue, and what comes of it.
 
+use smallvec::SmallVec;
+
 use super::group::GroupName;
 use super::job::{Slot, State};
 use super::serial::{Id, Serial};
@@ -354,13 +356,16 @@ pub struct Recovered {
     pub by_worker: Vec<(Box<[u8]>, usize)>,
 }
 
+/// Slots of jobs; a few of them without an allocation.
+pub type Slots = SmallVec<[Slot; 4]>;
+
 /// What an op did, for the shell. One value can be used for many ops, after [`Effects::clear`].
 #[derive(Default)]
 pub struct Effects<'o> {
     /// Whether anything changed that is persisted. If not, nothing is propagated.
     pub changed: bool,
     /// The jobs of a `Claim`, best first. Valid until the next op.
-    pub claimed: Vec<Slot>,
+    pub claimed: Slots,
     /// Told of every job that ends, if somebody wants to know.
     pub observer: Option<&'o mut dyn Observer>,
 }

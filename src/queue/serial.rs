@@ -73,11 +73,10 @@ const _: () = assert!(u64::MAX >> SEQUENCE_BITS < 100_000_000_000_000 && SEQUENC
 fn put_digits(buffer: &mut [u8], end: usize, mut value: u64) -> usize {
     let mut at = end;
     loop {
-        at = at.saturating_sub(1);
-        if let Some(byte) = buffer.get_mut(at) {
-            // A remainder by ten fits in a byte.
-            *byte = b'0'.saturating_add((value % 10) as u8);
-        }
+        at = at.wrapping_sub(1);
+        let Some(byte) = buffer.get_mut(at) else { return 0 };
+        // A digit is the last four bits of its character.
+        *byte = b'0' | (value % 10) as u8;
         value /= 10;
         if value == 0 {
             return at;

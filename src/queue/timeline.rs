@@ -2,7 +2,6 @@
 //!
 //! They hold slots and know nothing of what is in them.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::job::Slot;
@@ -11,74 +10,96 @@ use super::serial::Serial;
 /// What a timeline is ordered by: an instant in ms, then the arrival number, which is unique.
 pub(super) type Key = (u64, Serial);
 
-type Entry = (Key, Slot);
+/// Slots ordered by instant, then by arrival.
+pub(super) type Timeline = Sorted<Key>;
 
 /// Entries of a full chunk.
 const CHUNK: usize = 128;
 
-/// Slots ordered by instant, then by arrival.
+/// Slots ordered by a unique key.
 ///
-/// A list of sorted chunks: what queues do nearly always, appending at the end and taking from the
-/// front, touches one chunk and moves nothing. Elsewhere it is two binary searches and a move
-/// within a chunk; now and then the list of chunks moves by one, 32 bytes for each 128 entries.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Timeline {
+/// A list of sorted chunks: what queues do nearly always, appending at the end, taking from the
+/// front, and finding neighbours of what was found before, touches one chunk and moves nothing.
+/// Elsewhere it is two binary searches and a move within a chunk; now and then the list of chunks
+/// moves by one, some 48 bytes for each 128 entries.
+#[derive(Clone, Debug)]
+pub(super) struct Sorted<K> {
     /// None is empty, but for a single one that is kept.
-    chunks: VecDeque<VecDeque<Entry>>,
+    chunks: VecDeque<Chunk<K>>,
     len: usize,
 }
 
-/// Bytes that one entry takes, about: chunks are full, but for those split or shrunk.
-pub(super) const ENTRY_BYTES: usize = 28;
+#[derive(Clone, Debug)]
+struct Chunk<K> {
+    /// Not above its first key, and above the last one of the chunk before.
+    from: K,
+    entries: VecDeque<(K, Slot)>,
+}
 
-impl Timeline {
+impl<K> Default for Sorted<K> {
+    fn default() -> Self {
+        Self { chunks: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<K: Copy + Ord> Sorted<K> {
+    /// Bytes that one entry takes, about: chunks are full, but for those split or shrunk.
+    pub const ENTRY_BYTES: usize = size_of::<(K, Slot)>() + size_of::<(K, Slot)>() / 6;
+
     /// The chunk in which a key is or would be.
-    fn chunk_of(&self, key: Key) -> usize {
-        let starts_behind = |chunk: &VecDeque<Entry>| chunk.front().is_some_and(|&(first, _)| first <= key);
-        self.chunks.partition_point(starts_behind).saturating_sub(1)
+    fn chunk_of(&self, key: K) -> usize {
+        self.chunks.partition_point(|chunk| chunk.from <= key).saturating_sub(1)
     }
 
     /// The chunk and the place in it of an entry.
-    fn locate(&self, key: Key) -> Option<(usize, usize)> {
-        let is_first = self.first().is_some_and(|(first, _)| first == key);
-        let number = if is_first { 0 } else { self.chunk_of(key) };
-        let chunk = self.chunks.get(number)?;
-        let place = if is_first { 0 } else { chunk.binary_search_by_key(&key, |&(key, _)| key).ok()? };
+    fn locate(&self, key: K) -> Option<(usize, usize)> {
+        if self.first().is_some_and(|(first, _)| first == key) {
+            return Some((0, 0));
+        }
+        let number = self.chunk_of(key);
+        let place = self.chunks.get(number)?.entries.binary_search_by_key(&key, |&(key, _)| key).ok()?;
         Some((number, place))
     }
 
     /// Adds an entry under a key that is not there.
-    pub fn insert(&mut self, key: Key, slot: Slot) {
+    pub fn insert(&mut self, key: K, slot: Slot) {
         self.len = self.len.saturating_add(1);
-        let is_last = self.chunks.back().and_then(VecDeque::back).is_none_or(|&(last, _)| last < key);
-        if is_last {
+        let last = self.chunks.back().and_then(|chunk| chunk.entries.back());
+        if last.is_none_or(|&(last, _)| last < key) {
             match self.chunks.back_mut() {
-                Some(chunk) if chunk.len() < CHUNK => chunk.push_back((key, slot)),
-                _ => self.chunks.push_back(VecDeque::from([(key, slot)])),
+                Some(chunk) if chunk.entries.is_empty() => {
+                    chunk.from = key;
+                    chunk.entries.push_back((key, slot));
+                }
+                Some(chunk) if chunk.entries.len() < CHUNK => chunk.entries.push_back((key, slot)),
+                _ => self.chunks.push_back(Chunk { from: key, entries: VecDeque::from([(key, slot)]) }),
             }
             return;
         }
         let number = self.chunk_of(key);
         let Some(chunk) = self.chunks.get_mut(number) else { return };
-        let place = chunk.partition_point(|&(other, _)| other < key);
-        chunk.insert(place, (key, slot));
-        if chunk.len() > CHUNK {
-            let rest = chunk.split_off(CHUNK / 2);
-            self.chunks.insert(number.saturating_add(1), rest);
+        let place = chunk.entries.partition_point(|&(other, _)| other < key);
+        chunk.from = chunk.from.min(key);
+        chunk.entries.insert(place, (key, slot));
+        if chunk.entries.len() > CHUNK {
+            let entries = chunk.entries.split_off(CHUNK / 2);
+            if let Some(&(from, _)) = entries.front() {
+                self.chunks.insert(number.saturating_add(1), Chunk { from, entries });
+            }
         }
     }
 
-    /// Whether the entry was there.
-    pub fn remove(&mut self, key: Key) -> bool {
-        let Some((number, place)) = self.locate(key) else { return false };
-        let Some(chunk) = self.chunks.get_mut(number) else { return false };
-        chunk.remove(place);
+    /// The slot that was under the key.
+    pub fn remove(&mut self, key: K) -> Option<Slot> {
+        let (number, place) = self.locate(key)?;
+        let chunk = self.chunks.get_mut(number)?;
+        let (_, slot) = chunk.entries.remove(place)?;
         self.len = self.len.saturating_sub(1);
-        let left = chunk.len();
+        let left = chunk.entries.len();
         if left < CHUNK / 4 && self.chunks.len() > 1 {
             self.tidy(number, left);
         }
-        true
+        Some(slot)
     }
 
     /// Gives back the room of a chunk that has become small.
@@ -86,29 +107,24 @@ impl Timeline {
         if left == 0 {
             self.chunks.remove(number);
         } else if let Some(next) = self.chunks.get(number.saturating_add(1))
-            && next.len() < CHUNK / 2
+            && next.entries.len() < CHUNK / 2
             && let Some(mut next) = self.chunks.remove(number.saturating_add(1))
             && let Some(chunk) = self.chunks.get_mut(number)
         {
-            chunk.append(&mut next);
+            chunk.entries.append(&mut next.entries);
         } else if let Some(chunk) = self.chunks.get_mut(number)
             && number > 0
-            && chunk.capacity() > left.saturating_mul(4)
+            && chunk.entries.capacity() > left.saturating_mul(4)
         {
-            chunk.shrink_to(left.saturating_mul(2));
+            chunk.entries.shrink_to(left.saturating_mul(2));
         }
         if self.chunks.capacity() > 1_024 && self.chunks.len() < self.chunks.capacity() / 4 {
             self.chunks.shrink_to(self.chunks.len().saturating_mul(2));
         }
     }
 
-    pub fn first(&self) -> Option<Entry> {
-        self.chunks.front()?.front().copied()
-    }
-
-    /// The first entry, if its instant is not after `now`.
-    pub fn due(&self, now: u64) -> Option<Slot> {
-        self.first().filter(|&((at, _), _)| at <= now).map(|(_, slot)| slot)
+    pub fn first(&self) -> Option<(K, Slot)> {
+        self.chunks.front()?.entries.front().copied()
     }
 
     pub const fn len(&self) -> usize {
@@ -119,33 +135,40 @@ impl Timeline {
         self.len == 0
     }
 
-    pub fn bytes(&self) -> usize {
-        self.len.saturating_mul(ENTRY_BYTES)
+    pub const fn bytes(&self) -> usize {
+        self.len.saturating_mul(Self::ENTRY_BYTES)
     }
 
-    pub fn get(&self, key: Key) -> Option<Slot> {
+    pub fn get(&self, key: K) -> Option<Slot> {
         let (number, place) = self.locate(key)?;
-        self.chunks.get(number)?.get(place).map(|&(_, slot)| slot)
+        self.chunks.get(number)?.entries.get(place).map(|&(_, slot)| slot)
     }
 
-    pub fn contains(&self, key: Key, slot: Slot) -> bool {
+    pub fn contains(&self, key: K, slot: Slot) -> bool {
         self.get(key) == Some(slot)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Entry> {
+    pub fn iter(&self) -> impl Iterator<Item = (K, Slot)> {
         self.iter_after(None)
     }
 
-    pub fn iter_after(&self, key: Option<Key>) -> impl Iterator<Item = Entry> {
+    pub fn iter_after(&self, key: Option<K>) -> impl Iterator<Item = (K, Slot)> {
         let number = key.map_or(0, |key| self.chunk_of(key));
         let place = key.map_or(0, |key| {
-            self.chunks
-                .get(number)
-                .map_or(0, |chunk| chunk.partition_point(|&(other, _)| other.cmp(&key) != Ordering::Greater))
+            let chunk = self.chunks.get(number);
+            chunk.map_or(0, |chunk| chunk.entries.partition_point(|&(other, _)| other <= key))
         });
-        let head = self.chunks.get(number).into_iter().flat_map(move |chunk| chunk.iter().skip(place));
-        let tail = self.chunks.iter().skip(number.saturating_add(1)).flatten();
+        let head =
+            self.chunks.get(number).into_iter().flat_map(move |chunk| chunk.entries.iter().skip(place));
+        let tail = self.chunks.iter().skip(number.saturating_add(1)).flat_map(|chunk| &chunk.entries);
         head.chain(tail).copied()
+    }
+}
+
+impl Timeline {
+    /// The first entry, if its instant is not after `now`.
+    pub fn due(&self, now: u64) -> Option<Slot> {
+        self.first().filter(|&((at, _), _)| at <= now).map(|(_, slot)| slot)
     }
 }
 
@@ -172,7 +195,7 @@ impl Ready {
     pub fn remove(&mut self, priority: u8, key: Key) -> bool {
         let rank = Self::rank(priority);
         let Some(timeline) = self.ranks.get_mut(&rank) else { return false };
-        let removed = timeline.remove(key);
+        let removed = timeline.remove(key).is_some();
         if timeline.is_empty() && self.ranks.len() > 1 {
             self.ranks.remove(&rank);
         }
@@ -230,8 +253,8 @@ mod tests {
                 let nth = if dice(3) == 0 { dice(model.len() as u64 + 1) as usize } else { 0 };
                 let key = model.keys().nth(nth).copied().unwrap_or((round, Serial(0)));
                 assert_eq!(timeline.get(key), model.get(&key).copied());
-                assert_eq!(timeline.remove(key), model.remove(&key).is_some());
-                assert!(!timeline.remove(key));
+                assert_eq!(timeline.remove(key), model.remove(&key));
+                assert_eq!(timeline.remove(key), None);
             }
             assert_eq!(timeline.len(), model.len());
             assert_eq!(timeline.first(), model.first_key_value().map(|(&key, &slot)| (key, slot)));
@@ -240,7 +263,10 @@ mod tests {
                 let from = (dice(round + 1), Serial(dice(round + 1)));
                 let behind = model.range((std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded));
                 assert!(timeline.iter_after(Some(from)).eq(behind.map(|(&key, &slot)| (key, slot))));
-                assert!(timeline.chunks.len() == 1 || timeline.chunks.iter().all(|chunk| !chunk.is_empty()));
+                assert!(
+                    timeline.chunks.len() == 1
+                        || timeline.chunks.iter().all(|chunk| !chunk.entries.is_empty())
+                );
                 let fill = timeline.len() / timeline.chunks.len().max(1);
                 assert!(fill >= CHUNK / 8 || timeline.len() < CHUNK, "{fill} entries in a chunk");
             }

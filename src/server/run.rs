@@ -6,7 +6,7 @@ use super::ffi::{Ctx, Str, changing, log};
 use super::value::{self, Value};
 use super::{clock, config, waiters};
 use crate::persist;
-use crate::queue::{Effects, Error, Op, Outcome, Queue, Serial, Slot, Stamp};
+use crate::queue::{Effects, Error, Op, Outcome, Queue, Serial, Slots, Stamp};
 
 /// How a change is told to replicas and the AOF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Done {
     /// Whether it changed anything.
     pub changed: bool,
     /// The jobs of a claim, valid until the next op.
-    pub claimed: Vec<Slot>,
+    pub claimed: Slots,
 }
 
 /// Runs an op with somebody listening for the jobs that end, if somebody waits for one.

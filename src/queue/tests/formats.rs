@@ -72,7 +72,7 @@ fn sample_with(groups: bool) -> Queue {
     };
     let plain = JobOptions::default();
     let every_byte: Vec<u8> = (0..=255).collect();
-    let mut claim = |queue: &mut Queue, worker: &'static [u8]| {
+    let claim = |queue: &mut Queue, worker: &'static [u8]| {
         let mut fx = Effects::default();
         queue.apply(&Op::Claim(Claim { worker, count: 1, lease: None }), &mut fx).unwrap();
         queue.job(fx.claimed[0]).unwrap().token()

@@ -3,7 +3,7 @@
 use super::model::{Model, Note, Phase};
 use crate::persist;
 use crate::queue::{
-    Effects, Ended, Error, Observer, Op, Outcome, Queue, SHOWN_BYTES_MAX, Settings, Slot, Stamp, State,
+    Effects, Ended, Error, Observer, Op, Outcome, Queue, SHOWN_BYTES_MAX, Settings, Slot, Slots, Stamp, State,
 };
 
 /// The persisted form of a queue, chunk by chunk.
@@ -64,7 +64,7 @@ pub struct Answer {
     /// Whether a replica needs the clock first.
     pub moved_clock: bool,
     /// What a claim handed out.
-    pub claimed: Vec<Slot>,
+    pub claimed: Slots,
     /// What ended.
     pub notes: Vec<Note>,
 }
