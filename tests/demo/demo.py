@@ -78,8 +78,11 @@ def worker(path, name):
     """Claims, hashes and acknowledges until the server goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     server = Connection(path)
+    parent = os.getppid()
     try:
         while True:
+            if os.getppid() != parent:  # killed before it could clean up
+                server.call("SHUTDOWN", "NOSAVE")
             jobs = server.call("RQ.CLAIM", QUEUE, name, "COUNT", BATCH, "BLOCK", 5000) or []
             while jobs:
                 job, token, file, _delivery = jobs[0]
@@ -219,12 +222,17 @@ class Demo:
         start = time.monotonic()
         ids, missing = self.enqueue(paths)
         total = len(ids)
-        workers = {f"worker-{number}": self.start_worker(f"worker-{number}") for number in range(1, WORKERS + 1)}
         print(f"{total} jobs, one of them for a file that does not exist; {WORKERS} workers")
 
         victim = "worker-1"
         held, note = [], ""
-        killed = False
+        workers = {victim: self.start_worker(victim)}
+        # Few jobs are done before anybody can look, so there the victim begins alone.
+        killed = total < 500
+        if killed:
+            held = self.kill_in_mid_work(workers[victim], victim)
+            note = f"({victim} killed, it held {len(held)})"
+        workers.update((name, self.start_worker(name)) for name in (f"worker-{number}" for number in range(2, WORKERS + 1)))
         while True:
             counts = self.counts()
             self.progress(counts, total, start, note)
@@ -241,7 +249,8 @@ class Demo:
         seconds = time.monotonic() - start
         self.shown = 0.0
         self.progress(counts, total, start, note)
-        print()
+        if sys.stdout.isatty():
+            print()
         return self.check(ids, missing, held, seconds)
 
     def check(self, ids, missing, held, seconds):

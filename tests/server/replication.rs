@@ -17,6 +17,8 @@ pub const TESTS: &[Test] = tests![
     waiting_for_a_result_on_a_replica,
     promotion,
     promotion_and_back,
+    failover_with_due_timers,
+    shutdown_with_a_lagging_replica,
     settings_are_the_primarys,
     mixed_load_leaves_no_difference,
     wait_means_what_it_means,
@@ -27,11 +29,8 @@ pub const TESTS: &[Test] = tests![
 fn a_replica_has_the_same_from_the_start(lab: &Lab) {
     let primary = lab.server();
     furnish(&mut primary.client());
-    for diskless in ["yes", "no"] {
-        let replica = lab.replica_with(
-            &primary,
-            &[("repl-diskless-load", if diskless == "yes" { "on-empty-db" } else { "disabled" })],
-        );
+    for load in ["on-empty-db", "disabled", "swapdb"] {
+        let replica = lab.replica_with(&primary, &[("repl-diskless-load", load)]);
         assert_eq!(digests(&replica), digests(&primary));
         assert_same("on the replica", &shown(&mut primary.client()), &shown(&mut replica.client()));
     }
@@ -275,6 +274,66 @@ fn promotion_and_back(lab: &Lab) {
     first.wait_for_sync(second);
     assert_eq!(first.digest("q"), second.digest("q"));
     assert_eq!(counts(&mut first.client(), "q").sum(), 80);
+}
+
+/// A coordinated failover pauses writes on the primary while leases lapse and delays come due.
+fn failover_with_due_timers(lab: &Lab) {
+    let mut primary = lab.server();
+    let mut replica = lab.replica_of(&primary);
+    let mut c = primary.client();
+    for number in 0..100 {
+        cmd!(c, "RQ.ENQUEUE", "q", number, "DELAY", number * 10, "LEASE", 100);
+    }
+    let mut waiters: Vec<Client> =
+        (0..20).map(|number| waiting_claim(&primary, "q", &format!("w{number}"), 0)).collect();
+    // The replica stands still, so the pause lasts; the failover is forced after that time.
+    replica.signal("STOP");
+    enqueue(&mut c, "other", "the replica lags behind");
+    cmd!(c, "FAILOVER", "TO", "127.0.0.1", replica.port, "FORCE", "TIMEOUT", 500);
+    until("leases and delays have come due meanwhile", {
+        let start = std::time::Instant::now();
+        move || start.elapsed() > ms(400)
+    });
+    replica.signal("CONT");
+    until("the roles have changed", || replica.info("role") == "master" && primary.info("role") == "slave");
+    assert!(primary.is_running() && replica.is_running());
+    for waiter in &mut waiters {
+        // Served before, or sent away.
+        let _ = waiter.try_read_within(PATIENCE);
+    }
+    let mut r = replica.client();
+    until("everything is ready on the new primary", || {
+        let now = counts(&mut r, "q");
+        now.delayed + now.active == 0
+    });
+    replica.wait_for_sync(&primary);
+    until("both agree", || primary.digest("q") == replica.digest("q"));
+}
+
+/// An orderly end waits for its replicas, with writes paused.
+fn shutdown_with_a_lagging_replica(lab: &Lab) {
+    let mut primary =
+        lab.server_with(&[("shutdown-timeout", "1"), ("appendonly", "yes"), ("appendfsync", "always")]);
+    let replica = lab.replica_of(&primary);
+    let mut c = primary.client();
+    for number in 0..100 {
+        cmd!(c, "RQ.ENQUEUE", "q", number, "DELAY", number * 10, "LEASE", 100);
+    }
+    let _waiting: Vec<Client> =
+        (0..20).map(|number| waiting_claim(&primary, "q", &format!("w{number}"), 0)).collect();
+    replica.signal("STOP");
+    enqueue(&mut c, "other", "the replica lags behind");
+    primary.shutdown();
+    replica.signal("CONT");
+    primary.restart();
+    let mut c = primary.client();
+    until("everything is ready after the restart", || {
+        let now = counts(&mut c, "q");
+        now.delayed + now.active == 0
+    });
+    assert_eq!(counts(&mut c, "q").sum(), 100);
+    primary.wait_for_sync(&replica);
+    until("both agree", || primary.digest("q") == replica.digest("q"));
 }
 
 /// C59: a replica with other settings comes to the same.

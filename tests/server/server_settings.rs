@@ -12,6 +12,8 @@ pub const TESTS: &[Test] = tests![
     eviction_of_a_queue,
     cluster_single_node,
     cluster_slot_moves_with_waiters,
+    io_threads,
+    active_defragmentation,
     wrong_module_options,
     loading_twice,
     resp3_and_resp2_tell_the_same,
@@ -213,6 +215,67 @@ fn cluster_slot_moves_with_waiters(lab: &Lab) {
     cmd!(c, "CLUSTER", "ADDSLOTS", slot);
     until("the slot is back", || matches!(c.call(args!["RQ.ENQUEUE", "q", "x"]), Reply::Bulk(_)));
     claim(&mut c, "q", "w");
+}
+
+fn io_threads(lab: &Lab) {
+    let server = lab.server_with(&[("io-threads", "2"), ("io-threads-do-reads", "yes")]);
+    let mut c = server.client();
+    let mut workers: Vec<Client> = (0..50).map(|_| server.client()).collect();
+    let mut seen = std::collections::HashSet::new();
+    for round in 0..5 {
+        for (number, worker) in workers.iter_mut().enumerate() {
+            send!(worker, "RQ.CLAIM", "q", format!("w{number}"), "BLOCK", 0);
+        }
+        for number in 0..50 {
+            send!(c, "RQ.ENQUEUE", "q", format!("{round} {number}"));
+        }
+        for _ in 0..50 {
+            c.read();
+        }
+        for worker in &mut workers {
+            let job = jobs(&worker.read()).remove(0);
+            assert_eq!(job.delivery, 1);
+            assert!(seen.insert(job.text()));
+            assert_eq!(ack(worker, "q", &job), 1);
+        }
+    }
+    assert_eq!(counts(&mut c, "q"), Counts::default());
+}
+
+fn active_defragmentation(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    for (name, value) in [
+        ("active-defrag-ignore-bytes", "1"),
+        ("active-defrag-threshold-lower", "0"),
+        ("active-defrag-cycle-min", "50"),
+        ("active-defrag-cycle-max", "90"),
+        ("active-defrag-max-scan-fields", "10"),
+    ] {
+        cmd!(c, "CONFIG", "SET", name, value);
+    }
+    if let Reply::Error(error) = c.call(args!["CONFIG", "SET", "activedefrag", "yes"]) {
+        // A server built with another allocator cannot do it at all.
+        assert!(error.text().contains("efrag"), "{error:?}");
+        return;
+    }
+    super::persistence::furnish(&mut c);
+    for round in 0..20 {
+        let mut call = args!["RQ.MENQUEUE", "q", "JOBS", 1000];
+        call.extend((0..1000).map(|number| vec![b'x'; number % 300]));
+        c.run(call);
+        // Holes for it to close.
+        cmd!(c, "SET", format!("k{round}"), vec![b'y'; 1000]);
+        let taken = jobs(&cmd!(c, "RQ.CLAIM", "q", "w", "COUNT", 500));
+        for job in taken.iter().step_by(2) {
+            assert_eq!(ack(&mut c, "q", job), 1);
+        }
+        cmd!(c, "DEL", format!("k{}", round / 2));
+    }
+    let digest = server.digest("q");
+    holds("the queue stays what it is", ms(1000), || server.digest("q") == digest);
+    cmd!(c, "DEBUG", "RELOAD");
+    assert_eq!(server.digest("q"), digest);
 }
 
 fn wrong_module_options(lab: &Lab) {
