@@ -142,8 +142,11 @@ fn run_one(binary: PathBuf, module: PathBuf, test: fn(&Lab)) -> Result<(), Faile
     }
     for (server, log) in lab.logs() {
         let lines: Vec<&str> = log.lines().collect();
-        let _ = write!(report, "\n--- end of the log of {server}:");
-        for line in &lines[lines.len().saturating_sub(60)..] {
+        // The beginning of a crash report tells where; else the end of the log is what matters.
+        let crash = lines.iter().position(|line| crash_in(line).is_some());
+        let from = crash.unwrap_or(lines.len().saturating_sub(40));
+        let _ = write!(report, "\n--- log of {server}, from line {from}:");
+        for line in lines.iter().skip(from.saturating_sub(10)).take(70) {
             let _ = write!(report, "\n    {line}");
         }
     }
