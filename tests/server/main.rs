@@ -18,6 +18,7 @@ mod keys;
 mod operators;
 mod persistence;
 mod producers;
+mod readme;
 mod recovery;
 mod replication;
 mod results;
@@ -44,5 +45,6 @@ fn main() -> ExitCode {
         ("replication", replication::TESTS),
         ("server_settings", server_settings::TESTS),
         ("trials", trials::TESTS),
+        ("readme", readme::TESTS),
     ])
 }
