@@ -427,7 +427,7 @@ fn what_waiters_were_given_is_in_the_aof(lab: &Lab) {
     assert_eq!(ack(&mut c, "q", &job), 1);
 }
 
-/// No accepted job is lost, and no acknowledged one comes back. `RQ_SOAK` makes it twenty crashes.
+/// No accepted job is lost, and no acknowledged one comes back.
 fn kill_nine_under_load(lab: &Lab) {
     let mut server = lab.server_with(&[
         ("appendonly", "yes"),
@@ -435,7 +435,7 @@ fn kill_nine_under_load(lab: &Lab) {
         ("auto-aof-rewrite-min-size", "64kb"),
         ("auto-aof-rewrite-percentage", "50"),
     ]);
-    let crashes = if soak() { 20 } else { 5 };
+    let crashes = if soak() { 200 } else { 20 };
     let mut accepted: HashSet<String> = HashSet::new();
     let mut acked: HashSet<String> = HashSet::new();
     // Sent, and killed before the reply: either outcome is right.

@@ -29,6 +29,7 @@ pub const TESTS: &[Test] = tests![
     a_retry_goes_behind_a_release_keeps_its_place,
     workers_are_registered,
     workers_are_forgotten,
+    a_silent_worker_is_stale,
     a_stock_client_library_works,
 ];
 
@@ -468,6 +469,19 @@ fn workers_are_forgotten(lab: &Lab) {
         let workers = cmd!(c, "RQ.WORKERS", "q");
         workers.list().iter().map(|worker| worker.get("name").text()).collect::<Vec<_>>() == ["holding"]
     });
+}
+
+fn a_silent_worker_is_stale(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    cmd!(c, "RQ.QUEUE.SET", "q", "WORKERTTL", 300);
+    enqueue(&mut c, "q", "x");
+    let job = claim_for(&mut c, "q", "w", 3_600_000);
+    let is_stale = |c: &mut Client| cmd!(c, "RQ.WORKERS", "q").list()[0].get("stale").int() == 1;
+    assert!(!is_stale(&mut c));
+    until("it holds a job and gives no sign of life", || is_stale(&mut c));
+    cmd!(c, "RQ.EXTEND", "q", "w", "LEASE", 3_600_000, job.id, job.token);
+    assert!(!is_stale(&mut c));
 }
 
 /// As a program would: a client library that knows nothing of this module, in both protocols.
