@@ -9,7 +9,7 @@ mod lab;
 mod queue;
 mod server;
 
-pub use client::{Client, Reply, ToArg};
+pub use client::{Client, Reply, ToArg, encode};
 pub use lab::{Lab, Test, run, soak};
 pub use queue::*;
 pub use server::Server;

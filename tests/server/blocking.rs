@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::common::*;
-use crate::{cmd, refused, send, tests};
+use crate::{args, cmd, refused, send, tests};
 
 pub const TESTS: &[Test] = tests![
     served_by_an_enqueue,
@@ -21,7 +21,7 @@ pub const TESTS: &[Test] = tests![
     waiting_on_a_queue_that_does_not_exist,
     client_unblock,
     client_kill_and_disconnect,
-    killed_in_the_same_transaction_as_the_enqueue,
+    killed_between_grant_and_reply,
     half_closed_client,
     pipeline_behind_a_waiting_claim,
     key_deleted_overwritten_renamed_moved_flushed,
@@ -279,32 +279,40 @@ fn client_kill_and_disconnect(lab: &Lab) {
 }
 
 /// The client is gone between the grant and the reply: the job goes back at once and costs nothing.
-fn killed_in_the_same_transaction_as_the_enqueue(lab: &Lab) {
+fn killed_between_grant_and_reply(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
-    for order in ["enqueue first", "kill first"] {
+    for how in [
+        "enqueue, kill",
+        "kill, enqueue",
+        "one transaction",
+        "kill first in a transaction",
+        "a script, then kill",
+    ] {
         let mut waiter = server.client();
         let client = waiter.id();
-        send!(waiter, "RQ.CLAIM", "q", "w", "BLOCK", 0, "LEASE", 3_600_000);
+        send!(waiter, "RQ.CLAIM", "q", "w", "BLOCK", 0, "LEASE", 3_600_000, "COUNT", 5);
         until_blocked(&server, 1);
-        cmd!(c, "MULTI");
-        if order == "kill first" {
-            cmd!(c, "CLIENT", "KILL", "ID", client);
+        let kill = args!["CLIENT", "KILL", "ID", client];
+        let enqueue = args!["RQ.ENQUEUE", "q", "x", "CRASHES", 0];
+        let script = args!["EVAL", "return redis.call('RQ.ENQUEUE', KEYS[1], 'x', 'CRASHES', '0')", 1, "q"];
+        let (multi, exec) = (args!["MULTI"], args!["EXEC"]);
+        let calls = match how {
+            "enqueue, kill" => vec![enqueue, kill],
+            "kill, enqueue" => vec![kill, enqueue],
+            "one transaction" => vec![multi, enqueue, kill, exec],
+            "kill first in a transaction" => vec![multi, kill, enqueue, exec],
+            _ => vec![script, kill],
+        };
+        // In one packet, so that the server runs them in one go, before it writes any reply.
+        c.send_bytes(&calls.iter().flat_map(|call| encode(call)).collect::<Vec<u8>>());
+        for _ in &calls {
+            assert!(!matches!(c.read(), Reply::Error(_)), "{how}");
         }
-        cmd!(c, "RQ.ENQUEUE", "q", "x", "CRASHES", 0);
-        if order == "enqueue first" {
-            cmd!(c, "CLIENT", "KILL", "ID", client);
-        }
-        let id = cmd!(c, "EXEC")
-            .list()
-            .iter()
-            .find(|reply| matches!(reply, Reply::Bulk(_)))
-            .expect("the id")
-            .text();
-        until("the job is back", || state(&mut c, "q", &id) == "ready");
-        let facts = job(&mut c, "q", &id).expect("it exists");
-        assert_eq!((facts["crashes"].int(), facts["attempts"].int()), (0, 0));
+        until_counts(&mut c, "q", Counts { ready: 1, ..Counts::default() });
         let job = claim(&mut c, "q", "w");
+        let facts = crate::common::job(&mut c, "q", &job.id).expect("it exists");
+        assert_eq!((facts["crashes"].int(), facts["attempts"].int()), (0, 0), "{how}");
         ack(&mut c, "q", &job);
     }
 }

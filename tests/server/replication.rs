@@ -122,10 +122,10 @@ fn waiting_claims_are_replicated_as_what_they_got(lab: &Lab) {
     let id = waiter.id();
     send!(waiter, "RQ.CLAIM", "q", "w", "BLOCK", 0);
     until_blocked(&primary, 1);
-    cmd!(c, "MULTI");
-    cmd!(c, "RQ.ENQUEUE", "q", "x");
-    cmd!(c, "CLIENT", "KILL", "ID", id);
-    cmd!(c, "EXEC");
+    let calls = [args!["RQ.ENQUEUE", "q", "x"], args!["CLIENT", "KILL", "ID", id]];
+    c.send_bytes(&calls.iter().flat_map(|call| encode(call)).collect::<Vec<u8>>());
+    c.read();
+    c.read();
     until_counts(&mut c, "q", Counts { active: 5, ready: 1, ..Counts::default() });
     primary.wait_for_sync(&replica);
     assert_eq!(primary.digest("q"), replica.digest("q"));

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::common::*;
-use crate::{cmd, refused, send, tests};
+use crate::{args, cmd, refused, send, tests};
 
 pub const TESTS: &[Test] = tests![
     each_state_has_its_value,
@@ -211,8 +211,17 @@ fn waiting_ends_with_a_kill_or_an_unblock(lab: &Lab) {
         }
         until_blocked(&server, 0);
     }
+    // Gone between the end of the job and the reply that tells it.
+    let mut waiter = server.client();
+    let id = waiter.id();
+    send!(waiter, "RQ.RESULT", "q", job_id, "BLOCK", 0);
+    until_blocked(&server, 1);
     let job = claim(&mut c, "q", "w");
-    assert_eq!(ack(&mut c, "q", &job), 1);
+    let calls = [args!["RQ.ACK", "q", job.id, job.token, "RESULT", "r"], args!["CLIENT", "KILL", "ID", id]];
+    c.send_bytes(&calls.iter().flat_map(|call| encode(call)).collect::<Vec<u8>>());
+    assert_eq!(c.read().int(), 1);
+    c.read();
+    assert_eq!(state(&mut c, "q", &job_id), "done");
 }
 
 fn results_expire_by_themselves(lab: &Lab) {
