@@ -56,10 +56,6 @@ fn enqueue<'a>(payload: &'a [u8], id: Option<&'a [u8]>, when: Option<When>, opti
 
 /// A queue with jobs in every state, and in each with little and with much to keep.
 fn sample() -> Queue {
-    sample_with(true)
-}
-
-fn sample_with(groups: bool) -> Queue {
     let mut queue = Queue::new(settings(), CLOCK);
     let queue_ref = &mut queue;
     let all_options = JobOptions {
@@ -82,25 +78,23 @@ fn sample_with(groups: bool) -> Queue {
     let group = |group: &'static [u8]| GroupName { tenant: b"tenant", group };
     let (down, resting, paused) = (group(b"down"), group(b"resting"), group(b"\0\xff"));
     let patch = TenantPatch { weight: Some(300), concurrency: Some(Some(50)), rate: None };
-    if groups {
-        run(queue_ref, &Op::SetTenant { name: b"tenant", patch });
-        let patch = GroupPatch {
-            concurrency: Some(Some(Some(4))),
-            rate: Some(Some(Some(Rate { count: 5, period: 60_000, burst: 9 }))),
-            backoff: Some(Some(Backoff { base: 3_600_000, max: DURATION_MS_MAX })),
-            ordered: Some(Some(false)),
-        };
-        run(queue_ref, &Op::SetGroup { name: down, patch });
-        for (group, how) in [(down, Failure::Unavailable), (resting, Failure::Throttled(3_600_000))] {
-            let Op::Enqueue(enqueue) = enqueue(b"request", None, None, plain) else { unreachable!() };
-            let outcome = run(queue_ref, &Op::Enqueue(Enqueue { group, ..enqueue }));
-            let Outcome::Enqueued { first, .. } = outcome else { panic!("{outcome:?}") };
-            let delivery = Delivery { id: Id::Serial(first), token: claim(queue_ref, b"w1") };
-            run(queue_ref, &Op::Fail { delivery, error: Some(b"503"), how });
-        }
-        run(queue_ref, &Op::Pause { scope: Scope::Group(paused), length: None });
-        run(queue_ref, &Op::Pause { scope: Scope::Tenant(b"another"), length: Some(1 << 20) });
+    run(queue_ref, &Op::SetTenant { name: b"tenant", patch });
+    let patch = GroupPatch {
+        concurrency: Some(Some(Some(4))),
+        rate: Some(Some(Some(Rate { count: 5, period: 60_000, burst: 9 }))),
+        backoff: Some(Some(Backoff { base: 3_600_000, max: DURATION_MS_MAX })),
+        ordered: Some(Some(false)),
+    };
+    run(queue_ref, &Op::SetGroup { name: down, patch });
+    for (group, how) in [(down, Failure::Unavailable), (resting, Failure::Throttled(3_600_000))] {
+        let Op::Enqueue(enqueue) = enqueue(b"request", None, None, plain) else { unreachable!() };
+        let outcome = run(queue_ref, &Op::Enqueue(Enqueue { group, ..enqueue }));
+        let Outcome::Enqueued { first, .. } = outcome else { panic!("{outcome:?}") };
+        let delivery = Delivery { id: Id::Serial(first), token: claim(queue_ref, b"w1") };
+        run(queue_ref, &Op::Fail { delivery, error: Some(b"503"), how });
     }
+    run(queue_ref, &Op::Pause { scope: Scope::Group(paused), length: None });
+    run(queue_ref, &Op::Pause { scope: Scope::Tenant(b"another"), length: Some(1 << 20) });
 
     // Seven lives that ended, or go on, in as many ways.
     let fates: [(&[u8], JobOptions); 7] = [
@@ -465,7 +459,7 @@ fn use_all_over(queue: &mut Queue, what: &str) {
 
 #[test]
 fn every_flipped_byte_is_refused_or_harmless() {
-    let chunks = save(&sample_with(GROUPS_AUDITED));
+    let chunks = save(&sample());
     let (mut refused, mut loaded) = (0, 0);
     for chunk in 0..chunks.len() {
         for byte in 0..chunks[chunk].len() {
@@ -486,7 +480,7 @@ fn every_flipped_byte_is_refused_or_harmless() {
 
 #[test]
 fn mangled_bytes_are_refused_or_harmless() {
-    let chunks = save(&sample_with(GROUPS_AUDITED));
+    let chunks = save(&sample());
     let mut random = Random::new(7);
     for round in 0..6_000 {
         let mut mangled = chunks.clone();
