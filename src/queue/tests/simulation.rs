@@ -257,7 +257,7 @@ impl Simulation {
 
     fn worker(&mut self) -> &'static [u8] {
         // The last one is hardly ever known.
-        if self.random.one_in(20) { WORKERS[4] } else { *self.random.pick(&WORKERS[..4]) }
+        if self.random.one_in(20) { WORKERS[4] } else { WORKERS[self.random.index(4)] }
     }
 
     fn workers(&mut self) -> Vec<&'static [u8]> {
@@ -272,7 +272,7 @@ impl Simulation {
                 let at = self.random.index(jobs.len());
                 own(self.twin.model.jobs[at].id())
             }
-            15..17 => Id::Custom(*self.random.pick(&CUSTOM_IDS)),
+            15..17 => Id::Custom(CUSTOM_IDS[self.random.index(CUSTOM_IDS.len())]),
             17 | 18 if !self.ids.is_empty() => *self.random.pick(&self.ids),
             _ => Id::Serial(Serial(self.random.below(3) + self.clock.serial.0)),
         }
@@ -324,7 +324,7 @@ impl Simulation {
     }
 
     fn text(&mut self) -> &'static [u8] {
-        *self.random.pick(&TEXTS)
+        TEXTS[self.random.index(TEXTS.len())]
     }
 
     fn enqueue(&mut self, payloads: Payloads<'static>, id: Option<(&'static [u8], IfExists)>) -> Op<'static> {
