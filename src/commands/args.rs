@@ -7,12 +7,31 @@
 
 use std::fmt;
 
-use crate::queue::limits::{BUDGET_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX};
-use crate::queue::{Backoff, Id, Serial};
+use crate::queue::limits::{
+    BUDGET_MAX, CONCURRENCY_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX, RATE_COUNT_MAX,
+    RATE_PERIOD_MAX,
+};
+use crate::queue::{Backoff, GroupName, Id, Rate, Scope, Serial};
 
 /// The longest back-off where a command gives only the first, ms. Commands are replicated as they
 /// were given, so this is part of their meaning and frozen.
 const BACKOFF_MAX_DEFAULT: u64 = 3_600_000;
+
+/// What may follow the numbers of a rate.
+pub const BURST: &str = "BURST";
+
+/// `BURST` where it follows no rate.
+pub const STRAY_BURST: Wrong = Wrong::Needs(BURST, "n ms of a rate before it");
+
+/// What `GROUP` and `TENANT` name: one group, a tenant, or the whole queue.
+#[must_use]
+pub fn scope<'a>(group: Option<&'a [u8]>, tenant: Option<&'a [u8]>) -> Scope<'a> {
+    match (group, tenant) {
+        (Some(group), tenant) => Scope::Group(GroupName { tenant: tenant.unwrap_or_default(), group }),
+        (None, Some(tenant)) => Scope::Tenant(tenant),
+        (None, None) => Scope::Queue,
+    }
+}
 
 /// The arguments of one call; number 0 is the name of the command.
 #[allow(clippy::len_without_is_empty)] // a call is never without its name
@@ -44,17 +63,25 @@ pub struct Range {
     pub unit: &'static str,
     /// Whether the word `none` is taken too.
     pub none: bool,
+    /// Whether the word `default` is taken too.
+    pub default: bool,
 }
 
 impl Range {
     const fn new(min: u64, max: u64, unit: &'static str) -> Self {
-        Self { min, max, unit, none: false }
+        Self { min, max, unit, none: false, default: false }
     }
 
     /// The same numbers, or the word `none`.
     #[must_use]
     pub const fn or_none(self) -> Self {
         Self { none: true, ..self }
+    }
+
+    /// The same numbers, or the word `default`.
+    #[must_use]
+    pub const fn or_default(self) -> Self {
+        Self { default: true, ..self }
     }
 
     /// A duration; 0 means at once.
@@ -73,6 +100,14 @@ impl Range {
     pub const PRIORITY: Self = Self::new(0, u8::MAX as u64, "");
     /// How many jobs a queue keeps or takes.
     pub const KEEP: Self = Self::new(0, KEEP_MAX, "");
+    /// Jobs active at once.
+    pub const CONCURRENCY: Self = Self::new(0, CONCURRENCY_MAX as u64, "");
+    /// A share beside others.
+    pub const WEIGHT: Self = Self::new(1, CONCURRENCY_MAX as u64, "");
+    /// Claims per period, and claims saved up.
+    pub const RATE: Self = Self::new(1, RATE_COUNT_MAX, "");
+    /// The period of a rate.
+    pub const PERIOD: Self = Self::new(1, RATE_PERIOD_MAX, "ms");
     /// How many names follow; bounded by the names that do.
     pub const NAMES: Self = Self::new(0, u32::MAX as u64, "");
 }
@@ -83,10 +118,12 @@ impl fmt::Display for Range {
         if !self.unit.is_empty() {
             write!(f, " ({})", self.unit)?;
         }
-        if self.none {
-            f.write_str(" or none")?;
-        }
-        Ok(())
+        f.write_str(match (self.none, self.default) {
+            (false, false) => "",
+            (true, false) => " or none",
+            (false, true) => " or default",
+            (true, true) => ", none or default",
+        })
     }
 }
 
@@ -465,6 +502,60 @@ impl<'a, S: Source<'a>> Options<'a, S> {
         });
         let max = if has_max { self.number(Range::DURATION)? } else { BACKOFF_MAX_DEFAULT.max(base) };
         if max < base { Err(Wrong::Backoff { base, max }) } else { Ok(Backoff { base, max }) }
+    }
+
+    /// One of some words; the answer is its index.
+    ///
+    /// # Errors
+    /// As [`word`].
+    pub fn word(&mut self, known: &'static [&'static str]) -> Result<usize, Wrong> {
+        word(self.current, self.value()?, known)
+    }
+
+    /// Whether the word `default` is next; then it is read.
+    pub fn is_default(&mut self) -> bool {
+        self.is_next("DEFAULT")
+    }
+
+    fn is_next(&mut self, word: &'static str) -> bool {
+        let is_next = self.source.get(self.at).is_some_and(|text| text.eq_ignore_ascii_case(word.as_bytes()));
+        if is_next {
+            self.at = self.at.saturating_add(1);
+        }
+        is_next
+    }
+
+    /// How many jobs may be active at once, or `none`.
+    ///
+    /// # Errors
+    /// As [`number`].
+    pub fn concurrency(&mut self, range: Range) -> Result<Option<u32>, Wrong> {
+        // The range ends at a limit that fits.
+        Ok(self.number_or_none(range)?.map(|value| u32::try_from(value).unwrap_or(CONCURRENCY_MAX)))
+    }
+
+    /// A share beside others.
+    ///
+    /// # Errors
+    /// As [`number`].
+    pub fn weight(&mut self) -> Result<u32, Wrong> {
+        Ok(u32::try_from(self.number(Range::WEIGHT)?).unwrap_or(CONCURRENCY_MAX))
+    }
+
+    /// `n ms [BURST n]`, or `none`. Without `BURST`, n.
+    ///
+    /// # Errors
+    /// As [`number`].
+    pub fn rate(&mut self, range: Range) -> Result<Option<Rate>, Wrong> {
+        let Some(count) = self.number_or_none(range)? else { return Ok(None) };
+        let period = self.number(Range::PERIOD)?;
+        let mut burst = count;
+        if self.is_next(BURST) {
+            let text = self.source.get(self.at).ok_or(Wrong::Missing(BURST))?;
+            burst = number(BURST, text, Range::RATE)?;
+            self.at = self.at.saturating_add(1);
+        }
+        Ok(Some(Rate { count, period, burst }))
     }
 
     /// A name.

@@ -97,8 +97,9 @@ pub const DELIVERIES: Arg = block("delivery", &[text("id"), text("token")]).mult
 /// `JSON`.
 pub const JSON: Arg = token("JSON").optional();
 /// `BACKOFF base-ms [max-ms]`.
-pub const BACKOFF: Arg =
-    option("BACKOFF", block("backoff", &[integer("base-ms"), integer("max-ms").optional()]));
+pub const BACKOFF: Arg = option("BACKOFF", BACKOFF_VALUE);
+/// What follows `BACKOFF`.
+pub const BACKOFF_VALUE: Arg = block("backoff", &[integer("base-ms"), integer("max-ms").optional()]);
 /// `LEASE ms`.
 pub const LEASE: Arg = option("LEASE", integer("ms"));
 /// `TTL ms`.
@@ -108,6 +109,17 @@ pub const STATE: Arg = one_of(
     "state",
     &[token("delayed"), token("ready"), token("active"), token("done"), token("dead"), token("cancelled")],
 );
+/// `GROUP name`.
+pub const GROUP: Arg = option("GROUP", text("name"));
+/// `TENANT name`.
+pub const TENANT: Arg = option("TENANT", text("name"));
+/// `CONCURRENCY n`.
+pub const CONCURRENCY: Arg = option("CONCURRENCY", integer("n"));
+/// `RATE n ms [BURST n]`.
+pub const RATE: Arg = option("RATE", RATE_VALUE);
+/// What follows `RATE`.
+pub const RATE_VALUE: Arg =
+    block("rate", &[integer("n"), integer("ms"), integer("n").after("BURST").optional()]);
 /// `COUNT n`.
 pub const COUNT: Arg = option("COUNT", integer("n"));
 /// `DELAY ms | AT unix-ms`.
@@ -235,6 +247,8 @@ mod tests {
         assert_eq!(JSON.to_string(), "[JSON]");
         assert_eq!(COUNT.to_string(), "[COUNT n]");
         assert_eq!(BACKOFF.to_string(), "[BACKOFF base-ms [max-ms]]");
+        assert_eq!(RATE.to_string(), "[RATE n ms [BURST n]]");
+        assert_eq!(GROUP.to_string(), "[GROUP name]");
         assert_eq!(DELIVERIES.to_string(), "id token [id token ...]");
     }
 }

@@ -94,8 +94,13 @@ mod tests {
     fn syntax_is_that_of_the_reference() {
         assert_eq!(
             syntax(find(b"enqueue").unwrap()),
-            "RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [DELAY ms | AT unix-ms] [PRIORITY 0-255] [ATTEMPTS n] \
-             [CRASHES n] [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms] [DEADLINE ms]"
+            "RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [DELAY ms | AT unix-ms] [PRIORITY 0-255] [GROUP name] \
+             [TENANT name] [ATTEMPTS n] [CRASHES n] [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms] [DEADLINE ms]"
+        );
+        assert_eq!(
+            syntax(find(b"group.set").unwrap()),
+            "RQ.GROUP.SET queue group [TENANT name] [CONCURRENCY n] [RATE n ms [BURST n]] \
+             [BACKOFF base-ms [max-ms]] [ORDERED yes | no | default]"
         );
         assert_eq!(syntax(find(b"release").unwrap()), "RQ.RELEASE queue id token [id token ...]");
         assert_eq!(
@@ -114,7 +119,9 @@ mod tests {
             // The fewest arguments, counted in the documentation.
             let least = 1 + row.docs.args.iter().filter(|arg| !arg.is_optional).map(least).sum::<i32>();
             let has_more = row.docs.args.iter().any(can_be_more);
-            if row.name != c"RQ.RESCHEDULE" && row.name != c"RQ.QUEUE.SET" {
+            // Of these, one of the options at least must be given.
+            let needs_more = [c"RQ.RESCHEDULE", c"RQ.QUEUE.SET", c"RQ.GROUP.SET", c"RQ.TENANT.SET"];
+            if !needs_more.contains(&row.name) {
                 assert_eq!(row.arity, if has_more { -least } else { least }, "{name}");
             }
             let flags = row.flags.to_str().unwrap();

@@ -5,6 +5,7 @@ pub mod args;
 pub mod docs;
 pub mod fields;
 pub mod glob;
+pub mod groups;
 pub mod help;
 pub mod json;
 pub mod operators;
@@ -31,6 +32,7 @@ pub const TABLE: &[&[Row]] = &[
     recovery::ROWS,
     operators::ROWS,
     settings::ROWS,
+    groups::ROWS,
     help::ROWS,
     apply::ROWS,
 ];

@@ -8,7 +8,7 @@ use super::produce::{ids, nulls};
 use super::views;
 use super::{Access, Keys, Row, entry};
 use crate::queue::limits::COUNT_DEFAULT;
-use crate::queue::{Cursor, Error, Id, Op, Outcome, Scope, Serial, State};
+use crate::queue::{Cursor, Error, Filter, Id, Op, Outcome, Scope, Serial, State};
 use crate::server::call::{Call, Missing};
 use crate::server::reply::{Out, Refusal};
 
@@ -24,7 +24,7 @@ pub const ROWS: &[Row] = &[
         categories: c"read fast",
         docs: &Docs {
             summary: "Tells the jobs of a queue per state, its totals, and how long the first in line has waited.",
-            complexity: "O(P) with P the priorities in use",
+            complexity: "O(G) with G the groups, of which at most 10,000 are looked at",
             since: "0.1.0",
             reply: "map, or with JSON one JSON text",
             args: &[docs::QUEUE, docs::JSON],
@@ -55,13 +55,15 @@ pub const ROWS: &[Row] = &[
         access: Access::Read,
         categories: c"read",
         docs: &Docs {
-            summary: "Lists the jobs in a state, page by page.",
-            complexity: "O(M + log N) with M the jobs in the page and N those in the state",
+            summary: "Lists the jobs in a state, of all, one tenant, one group or one worker, page by page.",
+            complexity: "O(M + log N) with M the jobs looked at, at most 10,000, and N those in the state",
             since: "0.1.0",
             reply: "[next cursor, array of maps]; the cursor is 0 on the last page",
             args: &[
                 docs::QUEUE,
                 docs::STATE,
+                docs::GROUP,
+                docs::TENANT,
                 docs::option("WORKER", docs::text("worker")),
                 docs::option("CURSOR", docs::text("cursor")),
                 docs::COUNT,
@@ -97,27 +99,27 @@ pub const ROWS: &[Row] = &[
         access: Access::Write,
         categories: c"write fast",
         docs: &Docs {
-            summary: "Stops a queue from handing out jobs, making the queue if there is none.",
-            complexity: "O(1)",
+            summary: "Stops a queue, a tenant or a group from being served, making it if there is none.",
+            complexity: "O(log G) with G the groups",
             since: "0.1.0",
             reply: "OK",
-            args: &[docs::QUEUE, docs::option("FOR", docs::integer("ms"))],
+            args: &[docs::QUEUE, docs::GROUP, docs::TENANT, docs::option("FOR", docs::integer("ms"))],
         },
     },
     Row {
         name: c"RQ.RESUME",
         entry: entry!(resume, c"rq.resume"),
         flags: c"write fast",
-        arity: 2,
+        arity: -2,
         keys: Keys::One,
         access: Access::Write,
         categories: c"write fast",
         docs: &Docs {
-            summary: "Ends a pause.",
-            complexity: "O(1)",
+            summary: "Ends a pause; of a group, also its back-off and its throttle.",
+            complexity: "O(log G) with G the groups",
             since: "0.1.0",
             reply: "OK",
-            args: &[docs::QUEUE],
+            args: &[docs::QUEUE, docs::GROUP, docs::TENANT],
         },
     },
     Row {
@@ -187,7 +189,7 @@ pub fn job(call: &mut Call<'_>) -> Result<(), Refusal> {
     })
 }
 
-/// `RQ.LIST queue state [WORKER w] [CURSOR c] [COUNT n]`
+/// `RQ.LIST queue state [GROUP g] [TENANT t] [WORKER w] [CURSOR c] [COUNT n]`
 pub fn list(call: &mut Call<'_>) -> Result<(), Refusal> {
     let request = parse_list(call.args())?;
     call.read(|seen, out| {
@@ -197,7 +199,7 @@ pub fn list(call: &mut Call<'_>) -> Result<(), Refusal> {
             out.array(0);
             return;
         };
-        let page = seen.queue.list(request.state, request.worker, request.after, request.count);
+        let page = seen.queue.list_some(&request.filter, request.after, request.count);
         match page.next {
             None => out.bulk(b"0"),
             Some(cursor) => out.bulk(show_cursor(cursor).as_bytes()),
@@ -212,36 +214,38 @@ pub fn list(call: &mut Call<'_>) -> Result<(), Refusal> {
     })
 }
 
-const LIST: &[&str] = &["WORKER", "CURSOR", "COUNT"];
+const LIST: &[&str] = &["GROUP", "TENANT", "WORKER", "CURSOR", "COUNT"];
 /// As `State::ALL`.
 const STATES: &[&str] = &["delayed", "ready", "active", "done", "dead", "cancelled"];
-/// Jobs in a page unless the call says how many.
-const LIST_COUNT_DEFAULT: usize = 100;
+/// Jobs, groups or names in a page unless the call says how many.
+pub(super) const LIST_COUNT_DEFAULT: usize = 100;
 
 #[derive(Debug, PartialEq, Eq)]
 struct Listing<'a> {
-    state: State,
-    worker: Option<&'a [u8]>,
+    filter: Filter<'a>,
     after: Option<Cursor>,
     count: usize,
 }
 
 fn parse_list<'a, S: Source<'a>>(args: S) -> Result<Listing<'a>, Wrong> {
     let state = state(args.get(2).ok_or(Wrong::Arity)?)?;
-    let mut listing = Listing { state, worker: None, after: None, count: LIST_COUNT_DEFAULT };
+    let (mut group, mut tenant, mut worker) = (None, None, None);
+    let (mut after, mut count) = (None, LIST_COUNT_DEFAULT);
     let mut options = Options::new(args, 3, LIST);
     while let Some(option) = options.next()? {
         match option {
-            "WORKER" => listing.worker = Some(options.name()?),
-            "CURSOR" => listing.after = parse_cursor(options.value()?)?,
-            "COUNT" => listing.count = options.count()?,
+            "GROUP" => group = Some(options.name()?),
+            "TENANT" => tenant = Some(options.name()?),
+            "WORKER" => worker = Some(options.name()?),
+            "CURSOR" => after = parse_cursor(options.value()?)?,
+            "COUNT" => count = options.count()?,
             _ => return Err(options.unhandled()),
         }
     }
-    if listing.worker.is_some() && state != State::Active {
+    if worker.is_some() && state != State::Active {
         return Err(Wrong::Needs("WORKER", "the state active"));
     }
-    Ok(listing)
+    Ok(Listing { filter: Filter { state, worker, scope: args::scope(group, tenant) }, after, count })
 }
 
 fn state(text: &[u8]) -> Result<State, Wrong> {
@@ -298,27 +302,37 @@ pub fn queues(call: &mut Call<'_>) -> Result<(), Refusal> {
 
 const QUEUES: &[&str] = &["CURSOR", "COUNT", "MATCH"];
 
-/// `RQ.PAUSE queue [FOR ms]`
+/// `RQ.PAUSE queue [GROUP g] [TENANT t] [FOR ms]`
 pub fn pause(call: &mut Call<'_>) -> Result<(), Refusal> {
-    let mut length = None;
-    let mut options = Options::new(call.args(), 2, PAUSE);
-    while let Some(option) = options.next()? {
-        match option {
-            "FOR" => length = Some(options.number(Range::SPAN)?),
-            _ => return Err(options.unhandled().into()),
-        }
-    }
-    call.write(&Op::Pause { scope: Scope::Queue, length }, Missing::Create, |_, out| out.word("OK"))
+    let (scope, length) = parse_pause(call.args(), PAUSE)?;
+    call.write(&Op::Pause { scope, length }, Missing::Create, |_, out| out.word("OK"))
 }
 
-const PAUSE: &[&str] = &["FOR"];
+const PAUSE: &[&str] = &["GROUP", "TENANT", "FOR"];
 
-/// `RQ.RESUME queue`
+/// `RQ.RESUME queue [GROUP g] [TENANT t]`
 pub fn resume(call: &mut Call<'_>) -> Result<(), Refusal> {
-    if call.args().len() != 2 {
-        return Err(Wrong::Arity.into());
+    let (scope, _) = parse_pause(call.args(), RESUME)?;
+    call.write(&Op::Resume { scope }, Missing::Nothing, |_, out| out.word("OK"))
+}
+
+const RESUME: &[&str] = &["GROUP", "TENANT"];
+
+fn parse_pause<'a, S: Source<'a>>(
+    args: S,
+    known: &'static [&'static str],
+) -> Result<(Scope<'a>, Option<u64>), Wrong> {
+    let (mut group, mut tenant, mut length) = (None, None, None);
+    let mut options = Options::new(args, 2, known);
+    while let Some(option) = options.next()? {
+        match option {
+            "GROUP" => group = Some(options.name()?),
+            "TENANT" => tenant = Some(options.name()?),
+            "FOR" => length = Some(options.number(Range::SPAN)?),
+            _ => return Err(options.unhandled()),
+        }
     }
-    call.write(&Op::Resume { scope: Scope::Queue }, Missing::Nothing, |_, out| out.word("OK"))
+    Ok((args::scope(group, tenant), length))
 }
 
 /// `RQ.REDRIVE queue id [id ...]`, `RQ.REDRIVE queue ALL [COUNT n]`
@@ -399,6 +413,7 @@ pub(super) fn wants_json<'a, S: Source<'a>>(args: S, from: usize) -> Result<bool
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::GroupName;
 
     fn of(texts: &[&'static str]) -> &'static [&'static [u8]] {
         texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>().leak()
@@ -411,7 +426,7 @@ mod tests {
         docs::check_words(ROWS, c"RQ.LIST", &[LIST, STATES].concat());
         docs::check_words(ROWS, c"RQ.QUEUES", QUEUES);
         docs::check_words(ROWS, c"RQ.PAUSE", PAUSE);
-        docs::check_words(ROWS, c"RQ.RESUME", &[]);
+        docs::check_words(ROWS, c"RQ.RESUME", RESUME);
         docs::check_words(ROWS, c"RQ.REDRIVE", &[BULK, &["ALL"]].concat());
         docs::check_words(ROWS, c"RQ.PURGE", &[BULK, STATES].concat());
     }
@@ -455,13 +470,33 @@ mod tests {
     fn listings() {
         let listing =
             parse_list(of(&["RQ.LIST", "q", "Active", "COUNT", "5", "worker", "w", "CURSOR", "0"])).unwrap();
-        assert_eq!(listing, Listing { state: State::Active, worker: Some(b"w"), after: None, count: 5 });
+        let filter = Filter { state: State::Active, worker: Some(b"w"), scope: Scope::Queue };
+        assert_eq!(listing, Listing { filter, after: None, count: 5 });
+        let scope = |args| parse_list(of(args)).unwrap().filter.scope;
+        assert_eq!(scope(&["RQ.LIST", "q", "dead", "TENANT", "t"]), Scope::Tenant(b"t"));
         let text = |args| parse_list(of(args)).unwrap_err().to_string();
         assert_eq!(
             text(&["RQ.LIST", "q", "done", "WORKER", "w"]),
             "WORKER can only be given together with the state active"
         );
         assert!(text(&["RQ.LIST", "q", "ready", "CURSOR", "x"]).starts_with("CURSOR must be 0 or"));
+    }
+
+    #[test]
+    fn pauses_are_of_queues_tenants_and_groups() {
+        let of_group = |tenant, group| Scope::Group(GroupName { tenant, group });
+        let parse = |options: &[&'static str]| {
+            let args = [&["RQ.PAUSE", "q"], options].concat();
+            parse_pause(of(&args), PAUSE).map_err(|wrong| wrong.to_string())
+        };
+        assert_eq!(parse(&[]), Ok((Scope::Queue, None)));
+        assert_eq!(parse(&["FOR", "5", "group", "g"]), Ok((of_group(b"", b"g"), Some(5))));
+        assert_eq!(parse(&["TENANT", "t"]), Ok((Scope::Tenant(b"t"), None)));
+        assert_eq!(parse(&["GROUP", "g", "TENANT", "t"]), Ok((of_group(b"t", b"g"), None)));
+        assert_eq!(parse(&["GROUP", ""]).unwrap_err(), "GROUP must be a name of 1 to 512 bytes; it has 0");
+        assert!(parse(&["FOR", "0"]).is_err());
+        let resume = parse_pause(of(&["RQ.RESUME", "q", "FOR", "5"]), RESUME).unwrap_err().to_string();
+        assert_eq!(resume, "unknown option 'FOR'; there are GROUP, TENANT");
     }
 
     #[test]

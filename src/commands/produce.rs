@@ -38,6 +38,8 @@ pub const ROWS: &[Row] = &[
                 .optional(),
                 docs::WHEN,
                 PRIORITY,
+                docs::GROUP,
+                docs::TENANT,
                 ATTEMPTS,
                 CRASHES,
                 docs::BACKOFF,
@@ -64,6 +66,8 @@ pub const ROWS: &[Row] = &[
                 docs::QUEUE,
                 docs::WHEN,
                 PRIORITY,
+                docs::GROUP,
+                docs::TENANT,
                 ATTEMPTS,
                 CRASHES,
                 docs::BACKOFF,
@@ -114,8 +118,8 @@ const ATTEMPTS: Arg = docs::option("ATTEMPTS", docs::integer("n"));
 const CRASHES: Arg = docs::option("CRASHES", docs::integer("n"));
 const DEADLINE: Arg = docs::option("DEADLINE", docs::integer("ms"));
 
-/// `RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [DELAY ms | AT unix-ms] [PRIORITY n] [ATTEMPTS n] [CRASHES n]
-/// [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms] [DEADLINE ms]`
+/// `RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [DELAY ms | AT unix-ms] [PRIORITY n] [GROUP name] [TENANT name]
+/// [ATTEMPTS n] [CRASHES n] [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms] [DEADLINE ms]`
 pub fn enqueue(call: &mut Call<'_>) -> Result<(), Refusal> {
     let args = call.args();
     let payload = args.get(2).ok_or(Wrong::Arity)?;
@@ -186,11 +190,13 @@ pub fn reschedule(call: &mut Call<'_>) -> Result<(), Refusal> {
 }
 
 const SINGLE: &[&str] = &[
-    "ID", "IFNEW", "REPLACE", "DELAY", "AT", "PRIORITY", "ATTEMPTS", "CRASHES", "BACKOFF", "LEASE", "TTL",
-    "DEADLINE",
+    "ID", "IFNEW", "REPLACE", "DELAY", "AT", "PRIORITY", "GROUP", "TENANT", "ATTEMPTS", "CRASHES", "BACKOFF",
+    "LEASE", "TTL", "DEADLINE",
 ];
-const MANY: &[&str] =
-    &["DELAY", "AT", "PRIORITY", "ATTEMPTS", "CRASHES", "BACKOFF", "LEASE", "TTL", "DEADLINE", "JOBS"];
+const MANY: &[&str] = &[
+    "DELAY", "AT", "PRIORITY", "GROUP", "TENANT", "ATTEMPTS", "CRASHES", "BACKOFF", "LEASE", "TTL",
+    "DEADLINE", "JOBS",
+];
 const RESCHEDULE: &[&str] = &["DELAY", "AT", "PRIORITY"];
 
 fn single<'a, S: Source<'a>>(args: S, payload: &'a [u8]) -> Result<Enqueue<'a>, Wrong> {
@@ -270,6 +276,8 @@ fn shared<'a, S: Source<'a>>(
     match option {
         "DELAY" | "AT" => when(option, options, &mut enqueue.when)?,
         "PRIORITY" => enqueue.priority = options.priority()?,
+        "GROUP" => enqueue.group.group = options.name()?,
+        "TENANT" => enqueue.group.tenant = options.name()?,
         "ATTEMPTS" => own.attempts = Some(options.budget(Range::ATTEMPTS.or_none())?),
         "CRASHES" => own.crashes = Some(options.budget(Range::CRASHES.or_none())?),
         "BACKOFF" => own.backoff = Some(options.backoff()?),
@@ -383,12 +391,12 @@ mod tests {
     fn enqueue_with_everything_in_any_order() {
         let words = [
             "ttl", "none", "PRIORITY", "255", "Lease", "9", "replace", "AT", "17", "ID", "j", "DEADLINE",
-            "1", "backoff", "2", "3", "crashes", "0", "ATTEMPTS", "none",
+            "1", "backoff", "2", "3", "crashes", "0", "ATTEMPTS", "none", "tenant", "t", "Group", "GROUP",
         ];
         let expected = Enqueue {
             payloads: Payloads::One(b"x"),
             id: Some((b"j", IfExists::Replace)),
-            group: GroupName::default(),
+            group: GroupName { tenant: b"t", group: b"GROUP" },
             when: Some(When::At(17)),
             priority: 255,
             options: JobOptions {
@@ -417,7 +425,9 @@ mod tests {
             (&["LEASE", "0"], "LEASE must be an integer from 1"),
             (&["LEASE", "none"], "LEASE must be an integer from 1"),
             (&["DEADLINE", "0"], "DEADLINE must be an integer from 1"),
-            (&["GROUP", "g"], "unknown option 'GROUP'"),
+            (&["GROUP", ""], "GROUP must be a name of 1 to 512 bytes; it has 0"),
+            (&["TENANT"], "option TENANT needs a value"),
+            (&["GROUP", "a", "GROUP", "b"], "option GROUP is given twice"),
             (&["JOBS", "1"], "unknown option 'JOBS'"),
         ] {
             let error = one(options).unwrap_err();

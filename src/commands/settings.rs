@@ -1,6 +1,6 @@
 //! `RQ.QUEUE.SET`, `RQ.QUEUE.GET`.
 
-use super::args::{Options, Range, Source, Wrong};
+use super::args::{BURST, Options, Range, STRAY_BURST, Source, Wrong};
 use super::docs::{self, Docs};
 use super::operators::wants_json;
 use super::views;
@@ -37,6 +37,15 @@ pub const ROWS: &[Row] = &[
                 docs::option("KEEPDEAD", docs::integer("n")),
                 docs::option("MAXLEN", docs::integer("n")),
                 docs::option("WORKERTTL", docs::integer("ms")),
+                docs::CONCURRENCY,
+                docs::RATE,
+                docs::option("GROUP-CONCURRENCY", docs::integer("n")),
+                docs::option("GROUP-RATE", docs::RATE_VALUE),
+                docs::option("GROUP-BACKOFF", docs::BACKOFF_VALUE),
+                docs::option(
+                    "GROUP-ORDERED",
+                    docs::one_of("ordered", &[docs::token("yes"), docs::token("no")]),
+                ),
             ],
         },
     },
@@ -64,7 +73,7 @@ pub fn set(call: &mut Call<'_>) -> Result<(), Refusal> {
     call.write(&Op::Set(patch), Missing::Create, |_, out| out.word("OK"))
 }
 
-const SETTINGS: &[&str] = &[
+const SET: &[&str] = &[
     "LEASE",
     "ATTEMPTS",
     "CRASHES",
@@ -76,11 +85,24 @@ const SETTINGS: &[&str] = &[
     "KEEPDEAD",
     "MAXLEN",
     "WORKERTTL",
+    "CONCURRENCY",
+    "RATE",
+    "GROUP-CONCURRENCY",
+    "GROUP-RATE",
+    "GROUP-BACKOFF",
+    "GROUP-ORDERED",
+    BURST,
 ];
+
+/// All but the word that only follows a rate.
+const SETTINGS: &[&str] = match SET {
+    [settings @ .., _] => settings,
+    [] => &[],
+};
 
 fn patch<'a, S: Source<'a>>(args: S) -> Result<SettingsPatch, Wrong> {
     let mut patch = SettingsPatch::default();
-    let mut options = Options::new(args, 2, SETTINGS);
+    let mut options = Options::new(args, 2, SET);
     while let Some(option) = options.next()? {
         match option {
             "LEASE" => patch.lease = Some(options.number(Range::SPAN)?),
@@ -94,11 +116,20 @@ fn patch<'a, S: Source<'a>>(args: S) -> Result<SettingsPatch, Wrong> {
             "KEEPDEAD" => patch.keep_dead = Some(options.number_or_none(Range::KEEP)?),
             "MAXLEN" => patch.max_len = Some(options.number_or_none(Range::KEEP)?),
             "WORKERTTL" => patch.worker_ttl = Some(options.number_or_none(Range::DURATION)?),
+            "CONCURRENCY" => patch.concurrency = Some(options.concurrency(Range::CONCURRENCY)?),
+            "RATE" => patch.rate = Some(options.rate(Range::RATE)?),
+            "GROUP-CONCURRENCY" => patch.group_concurrency = Some(options.concurrency(Range::CONCURRENCY)?),
+            "GROUP-RATE" => patch.group_rate = Some(options.rate(Range::RATE)?),
+            "GROUP-BACKOFF" => patch.group_backoff = Some(options.backoff()?),
+            "GROUP-ORDERED" => patch.group_ordered = Some(options.word(ORDERED)? == 0),
+            BURST => return Err(STRAY_BURST),
             _ => return Err(options.unhandled()),
         }
     }
     if patch == SettingsPatch::default() { Err(Wrong::NoneOf(SETTINGS)) } else { Ok(patch) }
 }
+
+const ORDERED: &[&str] = &["yes", "no"];
 
 /// `RQ.QUEUE.GET queue [JSON]`
 pub fn get(call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -115,7 +146,7 @@ pub fn get(call: &mut Call<'_>) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::Backoff;
+    use crate::queue::{Backoff, Rate};
 
     fn parse(options: &[&'static str]) -> Result<SettingsPatch, String> {
         let texts = [&["RQ.QUEUE.SET", "q"], options].concat();
@@ -125,7 +156,7 @@ mod tests {
 
     #[test]
     fn words_are_documented() {
-        docs::check_words(ROWS, c"RQ.QUEUE.SET", SETTINGS);
+        docs::check_words(ROWS, c"RQ.QUEUE.SET", &[SET, ORDERED, &[BURST]].concat());
         docs::check_words(ROWS, c"RQ.QUEUE.GET", &["JSON"]);
     }
 
@@ -162,6 +193,23 @@ mod tests {
             "4294967295",
             "WORKERTTL",
             "12",
+            "concurrency",
+            "0",
+            "RATE",
+            "1000000",
+            "4294967295",
+            "group-concurrency",
+            "none",
+            "GROUP-RATE",
+            "5",
+            "1000",
+            "BURST",
+            "1",
+            "GROUP-BACKOFF",
+            "9",
+            "9",
+            "GROUP-ORDERED",
+            "YES",
         ];
         let expected = SettingsPatch {
             lease: Some(1),
@@ -175,9 +223,32 @@ mod tests {
             keep_dead: Some(None),
             max_len: Some(Some(4_294_967_295)),
             worker_ttl: Some(Some(12)),
-            ..SettingsPatch::default()
+            concurrency: Some(Some(0)),
+            rate: Some(Some(Rate { count: 1_000_000, period: 4_294_967_295, burst: 1_000_000 })),
+            group_concurrency: Some(None),
+            group_rate: Some(Some(Rate { count: 5, period: 1_000, burst: 1 })),
+            group_backoff: Some(Backoff { base: 9, max: 9 }),
+            group_ordered: Some(true),
         };
         assert_eq!(parse(&words), Ok(expected));
+        for (options, text) in [
+            (&["CONCURRENCY", "1000001"][..], "CONCURRENCY must be an integer from 0 to 1000000 or none"),
+            (&["RATE", "0", "1000"], "RATE must be an integer from 1 to 1000000 or none, not '0'"),
+            (&["RATE", "1", "0"], "RATE must be an integer from 1 to 4294967295 (ms), not '0'"),
+            (&["RATE", "5"], "option RATE needs a value"),
+            (&["RATE", "5", "1000", "BURST"], "option BURST needs a value"),
+            (&["RATE", "5", "1000", "BURST", "0"], "BURST must be an integer from 1 to 1000000, not '0'"),
+            (&["RATE", "1", "1", "BURST", "1", "BURST", "1"], "BURST can only be given together with"),
+            (&["BURST", "1"], "BURST can only be given together with n ms of a rate before it"),
+            (&["GROUP-ORDERED", "default"], "GROUP-ORDERED must be one of yes, no, not 'default'"),
+            (
+                &["GROUP-CONCURENCY", "1"],
+                "unknown option 'GROUP-CONCURENCY'; did you mean GROUP-CONCURRENCY?",
+            ),
+        ] {
+            let error = parse(options).unwrap_err();
+            assert!(error.starts_with(text), "{options:?}: {error}");
+        }
         assert!(
             parse(&["maxlen", "4294967296"]).is_err()
                 && parse(&[]).is_err()

@@ -5,7 +5,10 @@
 //! durations ms. What does not apply is null; a limit that there is not is the word `none`.
 
 use super::fields::{Fields, Value, ms};
-use crate::queue::{Backoff, JobOptions, JobView, Queue, Serial, Settings, State, Totals, WorkerView};
+use crate::queue::{
+    Backoff, GroupDefaults, GroupName, GroupView, Hold, Holder, JobOptions, JobView, Queue, Rate, Serial,
+    Settings, State, TenantView, Totals, WorkerView,
+};
 use crate::server::call::Seen;
 
 /// Everything about one job.
@@ -13,10 +16,11 @@ use crate::server::call::Seen;
 pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     let wall = |instant: Option<u64>| instant.map(|instant| seen.to_wall(instant));
     let state = job.state();
-    let mut fields = Fields::with_capacity(26);
+    let mut fields = Fields::with_capacity(28);
     fields.add("id", job.id());
     fields.add("state", Value::Word(state.name()));
     fields.add("priority", job.priority());
+    add_group(&mut fields, job.group());
     fields.add("enqueued", seen.to_wall(job.enqueued()));
     fields.add("due", wall(job.due()));
     fields.add("since", wall(job.since()));
@@ -47,10 +51,11 @@ pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
 pub fn listed<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     let wall = |instant: Option<u64>| instant.map(|instant| seen.to_wall(instant));
     let state = job.state();
-    let mut fields = Fields::with_capacity(12);
+    let mut fields = Fields::with_capacity(14);
     fields.add("id", job.id());
     fields.add("state", Value::Word(state.name()));
     fields.add("priority", job.priority());
+    add_group(&mut fields, job.group());
     fields.add("enqueued", seen.to_wall(job.enqueued()));
     match state {
         State::Delayed => fields.add("due", wall(job.due())),
@@ -76,6 +81,27 @@ pub fn listed<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
         _ => {}
     }
     fields
+}
+
+/// The names of a group; null: the nameless one.
+fn add_group<'q>(fields: &mut Fields<'q>, name: GroupName<'q>) {
+    fields.add("group", Some(name.group).filter(|name| !name.is_empty()));
+    fields.add("tenant", Some(name.tenant).filter(|name| !name.is_empty()));
+}
+
+/// Whether something is paused, and until when if not until it is resumed.
+fn add_pause(fields: &mut Fields<'_>, seen: Seen<'_>, until: Option<u64>) {
+    let until = until.filter(|&until| until > seen.now);
+    fields.add("paused", until.is_some());
+    fields.add("paused-until", until.filter(|&until| until != u64::MAX).map(|until| seen.to_wall(until)));
+}
+
+/// Why nothing is handed out, who holds it, and until when if time alone lifts it.
+fn add_hold(fields: &mut Fields<'_>, seen: Seen<'_>, hold: Option<(Hold, Holder)>, has_work: bool) {
+    let idle = (!has_work).then_some("empty");
+    fields.add("held", hold.map(|(hold, _)| hold.name()).or(idle).map(Value::Word));
+    fields.add("held-by", hold.map(|(_, holder)| Value::Word(holder.name())));
+    fields.add("held-until", hold.and_then(|(hold, _)| hold.until()).map(|until| seen.to_wall(until)));
 }
 
 /// How many ms a final job will still be kept at `now`; -1: for ever.
@@ -119,14 +145,19 @@ fn options(options: &JobOptions) -> Fields<'static> {
 pub fn stats(seen: Seen<'_>, waiting_workers: usize) -> Fields<'static> {
     let queue = seen.queue;
     let age = queue.oldest_ready().map(|since| seen.now.saturating_sub(since));
-    let paused = queue.paused_until().filter(|&until| until > seen.now);
-    let mut fields = Fields::with_capacity(State::ALL.len().saturating_add(9));
+    let mut fields = Fields::with_capacity(State::ALL.len().saturating_add(12));
     for state in State::ALL {
         fields.add(state.name(), queue.count(state));
     }
     fields.add("oldest-ready-age", age);
-    fields.add("paused", paused.is_some());
-    fields.add("paused-until", paused.filter(|&until| until != u64::MAX).map(|until| seen.to_wall(until)));
+    add_pause(&mut fields, seen, queue.paused_until());
+    let hold = queue.hold_at(seen.now);
+    fields.add("held", hold.map(|hold| Value::Word(hold.name())));
+    fields.add("held-until", hold.and_then(Hold::until).map(|until| seen.to_wall(until)));
+    let mut groups = Fields::with_capacity(2);
+    groups.add("count", queue.group_count());
+    groups.add("eligible", queue.eligible_groups());
+    fields.add("groups", groups);
     fields.add("workers", queue.worker_count());
     fields.add("waiting-workers", waiting_workers);
     fields.add("bytes", queue.memory());
@@ -200,11 +231,11 @@ pub fn settings(settings: &Settings) -> Fields<'static> {
         keep_dead,
         max_len,
         worker_ttl,
-        concurrency: _,
-        rate: _,
-        group: _,
+        concurrency,
+        rate: claims,
+        group,
     } = *settings;
-    let mut fields = Fields::with_capacity(11);
+    let mut fields = Fields::with_capacity(17);
     fields.add("lease", lease);
     fields.add("attempts", Value::limit(attempts));
     fields.add("crashes", Value::limit(crashes));
@@ -216,7 +247,90 @@ pub fn settings(settings: &Settings) -> Fields<'static> {
     fields.add("keepdead", Value::limit(keep_dead));
     fields.add("maxlen", Value::limit(max_len));
     fields.add("workerttl", Value::limit(worker_ttl));
+    fields.add("concurrency", Value::limit(concurrency));
+    fields.add("rate", rate(claims));
+    fields.add("group-concurrency", Value::limit(group.concurrency));
+    fields.add("group-rate", rate(group.rate));
+    fields.add("group-backoff", backoff(group.backoff));
+    fields.add("group-ordered", ordered(group.ordered));
     fields
+}
+
+/// One group: its jobs, its limits as they are now, its endpoint's state, and why it is not served.
+#[must_use]
+pub fn group<'q>(seen: Seen<'q>, group: GroupView<'q>) -> Fields<'q> {
+    let wall = |instant: Option<u64>| instant.filter(|&at| at > seen.now).map(|at| seen.to_wall(at));
+    let age = group.oldest_ready().map(|since| seen.now.saturating_sub(since));
+    let circuit = group.circuit();
+    let mut fields = Fields::with_capacity(State::ALL.len().saturating_add(14));
+    add_group(&mut fields, group.name());
+    for state in State::ALL {
+        fields.add(state.name(), group.count(state));
+    }
+    fields.add("oldest-ready-age", age);
+    fields.add("concurrency", Value::limit(group.concurrency()));
+    add_pause(&mut fields, seen, group.gate().paused_until);
+    fields.add("circuit-level", circuit.level);
+    fields.add("circuit-until", wall((!circuit.is_closed()).then_some(circuit.until)));
+    fields.add("throttled", group.throttle().is_some());
+    fields.add("throttled-until", wall(group.throttle().map(|throttle| throttle.until)));
+    add_hold(&mut fields, seen, group.hold_at(seen.now), group.count(State::Ready) > 0);
+    fields
+}
+
+/// As [`group`], and what it goes by: what holds, and of that what was set on the group itself.
+#[must_use]
+pub fn group_with_settings<'q>(seen: Seen<'q>, view: GroupView<'q>) -> Fields<'q> {
+    let mut fields = group(seen, view);
+    let GroupDefaults { concurrency, rate: claims, backoff: wait, ordered: one_by_one } = view.settings();
+    let mut settings = Fields::with_capacity(4);
+    settings.add("concurrency", Value::limit(concurrency));
+    settings.add("rate", rate(claims));
+    settings.add("backoff", backoff(wait));
+    settings.add("ordered", ordered(one_by_one));
+    fields.add("settings", settings);
+    let mut own = Fields::default();
+    let set = view.own_settings();
+    if let Some(concurrency) = set.concurrency {
+        own.add("concurrency", Value::limit(concurrency));
+    }
+    if let Some(claims) = set.rate {
+        own.add("rate", rate(claims));
+    }
+    if let Some(wait) = set.backoff {
+        own.add("backoff", backoff(wait));
+    }
+    if let Some(one_by_one) = set.ordered {
+        own.add("ordered", ordered(one_by_one));
+    }
+    fields.add("own", own);
+    fields
+}
+
+/// One tenant.
+#[must_use]
+pub fn tenant<'q>(seen: Seen<'q>, tenant: TenantView<'q>) -> Fields<'q> {
+    let settings = tenant.settings();
+    let mut fields = Fields::with_capacity(11);
+    fields.add("tenant", tenant.name());
+    fields.add("weight", settings.weight);
+    fields.add("concurrency", Value::limit(settings.concurrency));
+    fields.add("rate", rate(settings.rate));
+    fields.add("groups", tenant.group_count());
+    fields.add("active", tenant.gate().active);
+    add_pause(&mut fields, seen, tenant.gate().paused_until);
+    add_hold(&mut fields, seen, tenant.hold_at(seen.now), true);
+    fields
+}
+
+/// Claims, period, burst; or that there is no limit.
+fn rate(rate: Option<Rate>) -> Value<'static> {
+    let numbers = |rate: Rate| Value::Integers(vec![ms(rate.count), ms(rate.period), ms(rate.burst)]);
+    rate.map_or(Value::Word("none"), numbers)
+}
+
+const fn ordered(ordered: bool) -> Value<'static> {
+    Value::Word(if ordered { "yes" } else { "no" })
 }
 
 fn backoff(backoff: Backoff) -> Value<'static> {
@@ -227,7 +341,7 @@ fn backoff(backoff: Backoff) -> Value<'static> {
 mod tests {
     use super::*;
     use crate::queue::{
-        Claim, Delivery, Effects, Enqueue, Failure, GroupName, Id, IfExists, Op, Payloads, Scope,
+        Claim, Delivery, Effects, Enqueue, Failure, GroupPatch, Id, IfExists, Op, Payloads, Scope,
         SettingsPatch, Stamp, When,
     };
 
@@ -303,11 +417,11 @@ mod tests {
         lab.enqueue(b"j", Some(When::Delay(5_000)), options);
         assert_eq!(
             lab.job(full),
-            r#"{"id":"j","state":"delayed","priority":3,"enqueued":1000000000,"due":1000005000,"since":null,"claimed":null,"lease-until":null,"deadline":1000090000,"ended":null,"ttl":null,"deliveries":0,"attempts":0,"attempts-allowed":"none","crashes":0,"crashes-allowed":5,"worker":null,"token":null,"cancelling":0,"reason":null,"error":null,"progress":null,"result":null,"options":{"attempts":"none","backoff":[1,2],"deadline":90000},"payload":"p"}"#
+            r#"{"id":"j","state":"delayed","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"due":1000005000,"since":null,"claimed":null,"lease-until":null,"deadline":1000090000,"ended":null,"ttl":null,"deliveries":0,"attempts":0,"attempts-allowed":"none","crashes":0,"crashes-allowed":5,"worker":null,"token":null,"cancelling":0,"reason":null,"error":null,"progress":null,"result":null,"options":{"attempts":"none","backoff":[1,2],"deadline":90000},"payload":"p"}"#
         );
         assert_eq!(
             lab.job(short),
-            r#"{"id":"j","state":"delayed","priority":3,"enqueued":1000000000,"due":1000005000,"deliveries":0,"attempts":0,"crashes":0}"#
+            r#"{"id":"j","state":"delayed","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"due":1000005000,"deliveries":0,"attempts":0,"crashes":0}"#
         );
     }
 
@@ -328,7 +442,7 @@ mod tests {
         }
         assert_eq!(
             lab.job(short),
-            r#"{"id":"j","state":"active","priority":3,"enqueued":1000000000,"claimed":1000000000,"lease-until":1000030000,"deliveries":1,"attempts":0,"crashes":0,"worker":"w"}"#
+            r#"{"id":"j","state":"active","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"claimed":1000000000,"lease-until":1000030000,"deliveries":1,"attempts":0,"crashes":0,"worker":"w"}"#
         );
         lab.apply(&Op::Ack { delivery, result: Some(b"\xff"), ttl: Some(Some(1_000)) });
         let text = lab.job(full);
@@ -347,7 +461,7 @@ mod tests {
         lab.apply(&Op::Fail { delivery, error: Some(b"why"), how: Failure::Dead });
         assert_eq!(
             lab.job(short),
-            r#"{"id":"j","state":"dead","priority":3,"enqueued":1000000000,"ended":1000000000,"ttl":-1,"deliveries":1,"attempts":1,"crashes":0,"worker":"w","reason":"failed"}"#
+            r#"{"id":"j","state":"dead","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"ended":1000000000,"ttl":-1,"deliveries":1,"attempts":1,"crashes":0,"worker":"w","reason":"failed"}"#
         );
         assert!(lab.job(full).contains(r#""reason":"failed","error":"why","progress":null,"result":null"#));
     }
@@ -360,13 +474,16 @@ mod tests {
         lab.claim();
         let text = json(&stats(lab.seen(), 7));
         for part in [
-            r#"{"delayed":0,"ready":1,"active":1,"done":0,"dead":0,"cancelled":0,"oldest-ready-age":250,"paused":0,"paused-until":null,"workers":1,"waiting-workers":7,"bytes":"#,
+            r#"{"delayed":0,"ready":1,"active":1,"done":0,"dead":0,"cancelled":0,"oldest-ready-age":250,"paused":0,"paused-until":null,"held":null,"held-until":null,"groups":{"count":1,"eligible":1},"workers":1,"waiting-workers":7,"bytes":"#,
             r#","next-wakeup":1000030000,"totals":{"enqueued":2,"delivered":1,"#,
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
         lab.apply(&Op::Pause { scope: Scope::Queue, length: Some(1_000) });
-        assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":1,"paused-until":1000001000"#));
+        assert!(
+            json(&stats(lab.seen(), 0))
+                .contains(r#""paused":1,"paused-until":1000001000,"held":"paused","held-until":1000001000"#)
+        );
         lab.apply(&Op::Pause { scope: Scope::Queue, length: None });
         assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":1,"paused-until":null"#));
         // Over, though nothing has happened to the queue since.
@@ -393,10 +510,66 @@ mod tests {
     }
 
     #[test]
+    fn groups_and_tenants() {
+        const NAME: GroupName<'static> = GroupName { tenant: b"t", group: b"g" };
+        let mut lab = Lab::new();
+        let enqueue = Enqueue {
+            payloads: Payloads::Many(vec![b"p"; 3]),
+            id: None,
+            group: NAME,
+            when: None,
+            priority: 0,
+            options: JobOptions::default(),
+        };
+        lab.apply(&Op::Enqueue(enqueue));
+        let served = |lab: &Lab| json(&group(lab.seen(), lab.queue.group(NAME).unwrap()));
+        assert_eq!(
+            served(&lab),
+            r#"{"group":"g","tenant":"t","delayed":0,"ready":3,"active":0,"done":0,"dead":0,"cancelled":0,"oldest-ready-age":250,"concurrency":"none","paused":0,"paused-until":null,"circuit-level":0,"circuit-until":null,"throttled":0,"throttled-until":null,"held":null,"held-by":null,"held-until":null}"#
+        );
+        let token = lab.claim();
+        let id = lab.queue.job(lab.fx.claimed[0]).unwrap().arrival();
+        let delivery = Delivery { id: Id::Serial(id), token };
+        lab.apply(&Op::Fail { delivery, error: None, how: Failure::Throttled(2_000) });
+        let text = served(&lab);
+        for part in [
+            r#""concurrency":1,"#,
+            r#""throttled":1,"throttled-until":1000002000,"held":"throttled","held-by":"group","held-until":1000002000}"#,
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        lab.apply(&Op::Resume { scope: Scope::Group(NAME) });
+        let rate = Rate { count: 1, period: 500, burst: 1 };
+        let patch = GroupPatch {
+            rate: Some(Some(Some(rate))),
+            concurrency: Some(Some(None)),
+            ordered: Some(Some(true)),
+            ..GroupPatch::default()
+        };
+        lab.apply(&Op::SetGroup { name: NAME, patch });
+        let text = json(&group_with_settings(lab.seen(), lab.queue.group(NAME).unwrap()));
+        let end = r#""held":null,"held-by":null,"held-until":null,"settings":{"concurrency":"none","rate":[1,500,1],"backoff":[5000,3600000],"ordered":"yes"},"own":{"concurrency":"none","rate":[1,500,1],"ordered":"yes"}}"#;
+        assert!(text.ends_with(end), "{text}");
+        lab.apply(&Op::Pause { scope: Scope::Tenant(b"t"), length: Some(1_000) });
+        let text = served(&lab);
+        let held = r#""held":"paused","held-by":"tenant","held-until":1000001000}"#;
+        assert!(text.ends_with(held) && text.contains(r#""paused":0"#), "{text}");
+        assert_eq!(
+            json(&tenant(lab.seen(), lab.queue.tenant(b"t").unwrap())),
+            r#"{"tenant":"t","weight":1,"concurrency":"none","rate":"none","groups":1,"active":0,"paused":1,"paused-until":1000001000,"held":"paused","held-by":"tenant","held-until":1000001000}"#
+        );
+        // The nameless group has nothing to hand out.
+        let nameless = lab.queue.group(GroupName::default()).unwrap();
+        let text = json(&group(lab.seen(), nameless));
+        assert!(text.starts_with(r#"{"group":null,"tenant":null,"#), "{text}");
+        assert!(text.ends_with(r#""held":"empty","held-by":null,"held-until":null}"#), "{text}");
+    }
+
+    #[test]
     fn some_settings() {
         assert_eq!(
             json(&settings(&Settings::default())),
-            r#"{"lease":30000,"attempts":3,"crashes":5,"backoff":[1000,3600000],"ttl":0,"resultttl":3600000,"deadttl":2592000000,"keepdone":"none","keepdead":10000,"maxlen":"none","workerttl":300000}"#
+            r#"{"lease":30000,"attempts":3,"crashes":5,"backoff":[1000,3600000],"ttl":0,"resultttl":3600000,"deadttl":2592000000,"keepdone":"none","keepdead":10000,"maxlen":"none","workerttl":300000,"concurrency":"none","rate":"none","group-concurrency":"none","group-rate":"none","group-backoff":[5000,3600000],"group-ordered":"no"}"#
         );
     }
 }

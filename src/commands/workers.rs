@@ -83,7 +83,7 @@ pub const ROWS: &[Row] = &[
         access: Access::Write,
         categories: c"write fast",
         docs: &Docs {
-            summary: "Reports that a job failed: it is tried again later, or dead.",
+            summary: "Reports that a job failed: it is tried again later, or dead; or that its endpoint did.",
             complexity: "O(log N) with N the jobs active, delayed or dead",
             since: "0.1.0",
             reply: "the job's state now",
@@ -92,7 +92,16 @@ pub const ROWS: &[Row] = &[
                 docs::text("id"),
                 docs::text("token"),
                 docs::option("ERROR", docs::text("text")),
-                docs::one_of("how", &[docs::integer("ms").after("RETRY"), docs::token("DEAD")]).optional(),
+                docs::one_of(
+                    "how",
+                    &[
+                        docs::integer("ms").after("RETRY"),
+                        docs::token("DEAD"),
+                        docs::token("UNAVAILABLE"),
+                        docs::integer("ms").after("THROTTLED"),
+                    ],
+                )
+                .optional(),
             ],
         },
     },
@@ -238,7 +247,7 @@ pub fn ack(call: &mut Call<'_>) -> Result<(), Refusal> {
 
 const ACK: &[&str] = &["RESULT", "TTL"];
 
-/// `RQ.FAIL queue id token [ERROR text] [RETRY ms | DEAD]`
+/// `RQ.FAIL queue id token [ERROR text] [RETRY ms | DEAD | UNAVAILABLE | THROTTLED ms]`
 pub fn fail(call: &mut Call<'_>) -> Result<(), Refusal> {
     let op = parse_fail(call.args())?;
     call.write(&op, Missing::Refuse, |applied, out| match applied.map(|applied| applied.outcome) {
@@ -247,7 +256,7 @@ pub fn fail(call: &mut Call<'_>) -> Result<(), Refusal> {
     })
 }
 
-const FAIL: &[&str] = &["ERROR", "RETRY", "DEAD"];
+const FAIL: &[&str] = &["ERROR", "RETRY", "DEAD", "UNAVAILABLE", "THROTTLED"];
 
 fn parse_fail<'a, S: Source<'a>>(args: S) -> Result<Op<'a>, Wrong> {
     let delivery = delivery(args, 2)?;
@@ -261,6 +270,8 @@ fn parse_fail<'a, S: Source<'a>>(args: S) -> Result<Op<'a>, Wrong> {
             }
             "RETRY" => Failure::RetryAfter(options.number(Range::DURATION)?),
             "DEAD" => Failure::Dead,
+            "UNAVAILABLE" => Failure::Unavailable,
+            "THROTTLED" => Failure::Throttled(options.number(Range::DURATION)?),
             _ => return Err(options.unhandled()),
         };
         if let Some((other, _)) = how.replace((option, this)) {
@@ -447,9 +458,16 @@ mod tests {
         assert_eq!(parse(&["RETRY", "5", "DEAD"]).unwrap_err(), "RETRY and DEAD exclude each other");
         assert_eq!(parse(&["DEAD", "RETRY", "5"]).unwrap_err(), "DEAD and RETRY exclude each other");
         assert_eq!(parse(&["ERROR"]).unwrap_err(), "option ERROR needs a value");
+        assert_eq!(parse(&["unavailable"]), op(None, Failure::Unavailable));
+        assert_eq!(parse(&["ERROR", "429", "THROTTLED", "0"]), op(Some(b"429"), Failure::Throttled(0)));
         assert_eq!(
-            parse(&["UNAVAILABLE"]).unwrap_err(),
-            "unknown option 'UNAVAILABLE'; there are ERROR, RETRY, DEAD"
+            parse(&["UNAVAILABLE", "THROTTLED", "5"]).unwrap_err(),
+            "UNAVAILABLE and THROTTLED exclude each other"
+        );
+        assert_eq!(parse(&["THROTTLED"]).unwrap_err(), "option THROTTLED needs a value");
+        assert_eq!(
+            parse(&["OFFLINE"]).unwrap_err(),
+            "unknown option 'OFFLINE'; there are ERROR, RETRY, DEAD, UNAVAILABLE, THROTTLED"
         );
     }
 

@@ -116,16 +116,17 @@ impl Queue {
                 self.groups.get_mut(group).map(|group| &mut group.gate)
             }
         };
-        if let Some(gate) = gate {
-            fx.changed |= gate.paused_until != until;
+        if let Some(gate) = gate.filter(|gate| gate.paused_until != until) {
             gate.paused_until = until;
+            fx.changed = true;
+            self.refresh_scope(scope);
         }
-        self.refresh_scope(scope);
         Ok(Outcome::Done)
     }
 
     pub(super) fn resume(&mut self, scope: Scope<'_>, fx: &mut Effects<'_>) -> Outcome {
         let last = self.clock.serial;
+        let mut changed = false;
         let gate = match scope {
             Scope::Queue => Some(&mut self.gate),
             Scope::Tenant(name) => {
@@ -138,21 +139,24 @@ impl Queue {
                     if !group.circuit.is_closed() || group.throttle.is_some() {
                         group.circuit = Circuit { closed: last, ..Circuit::default() };
                         group.throttle = None;
-                        fx.changed = true;
+                        changed = true;
                     }
                     &mut group.gate
                 })
             }
         };
         if let Some(gate) = gate {
-            fx.changed |= gate.paused_until.is_some();
-            gate.paused_until = None;
+            changed |= gate.paused_until.take().is_some();
         }
-        self.refresh_scope(scope);
+        if changed {
+            fx.changed = true;
+            self.refresh_scope(scope);
+        }
         Outcome::Done
     }
 
-    /// Looks anew at what a pause or a setting changed.
+    /// Looks anew at what a pause or a setting changed. Not to be called when nothing did: a look
+    /// may move a group whose instant has come, and that must not happen unnoticed by replicas.
     fn refresh_scope(&mut self, scope: Scope<'_>) {
         let terms = self.terms();
         match scope {
@@ -187,12 +191,17 @@ impl Queue {
         patch: &GroupPatch,
         fx: &mut Effects<'_>,
     ) -> Result<Outcome, Error> {
+        let known = self.groups.find(name).and_then(|group| self.groups.get(group));
+        let before = known.map(|group| group.own).unwrap_or_default();
+        let own = before.patched(patch);
+        if own == before {
+            return Ok(Outcome::Done);
+        }
         let group = self.groups.group_or_new(name).ok_or(Error::TooMany)?;
         if let Some(group) = self.groups.get_mut(group) {
-            let own = group.own.patched(patch);
-            fx.changed |= own != group.own;
             group.own = own;
         }
+        fx.changed = true;
         self.refresh_scope(Scope::Group(name));
         Ok(Outcome::Done)
     }
@@ -203,12 +212,17 @@ impl Queue {
         patch: &TenantPatch,
         fx: &mut Effects<'_>,
     ) -> Result<Outcome, Error> {
+        let known = self.groups.find_tenant(name).and_then(|tenant| self.groups.tenant(tenant));
+        let before = known.map(|tenant| tenant.settings).unwrap_or_default();
+        let settings = before.patched(patch);
+        if settings == before {
+            return Ok(Outcome::Done);
+        }
         let tenant = self.groups.tenant_or_new(name).ok_or(Error::TooMany)?;
         if let Some(tenant) = self.groups.tenant_mut(tenant) {
-            let settings = tenant.settings.patched(patch);
-            fx.changed |= settings != tenant.settings;
             tenant.settings = settings;
         }
+        fx.changed = true;
         self.refresh_scope(Scope::Tenant(name));
         Ok(Outcome::Done)
     }
@@ -218,5 +232,65 @@ impl Queue {
             fx.changed |= self.registry.forget(name);
         }
         Outcome::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        Claim, Enqueue, IfExists, JobOptions, Op, Payloads, Rate, Serial, Settings, Stamp, When,
+    };
+    use super::*;
+
+    fn queue() -> Queue {
+        Queue::new(Settings::default(), Stamp { now: 1_000, wall: 1_000, serial: Serial(1_000 << 20) })
+    }
+
+    fn apply(queue: &mut Queue, at: u64, op: &Op<'_>) -> bool {
+        let stamp = Stamp { now: at, wall: at, serial: Serial::NONE };
+        queue.apply_at(stamp, op, &mut Effects::default()).unwrap().1
+    }
+
+    /// What a replica would not hear of must not happen.
+    #[test]
+    fn what_changes_nothing_leaves_no_trace() {
+        const GROUP: GroupName<'static> = GroupName { tenant: b"t", group: b"g" };
+        let mut queue = queue();
+        let rate = Some(Rate { count: 1, period: 100, burst: 1 });
+        let limited = GroupPatch { rate: Some(Some(rate)), ..GroupPatch::default() };
+        apply(&mut queue, 1_000, &Op::SetGroup { name: GROUP, patch: limited });
+        for id in [b"a", b"b"] {
+            let enqueue = Enqueue {
+                payloads: Payloads::One(b"p"),
+                id: Some((id, IfExists::Refuse)),
+                group: GROUP,
+                when: None,
+                priority: 0,
+                options: JobOptions::default(),
+            };
+            apply(&mut queue, 1_000, &Op::Enqueue(enqueue));
+        }
+        apply(&mut queue, 1_000, &Op::Claim(Claim { worker: b"w", count: 1, lease: None }));
+        let before = format!("{queue:?}");
+        let default = GroupPatch { concurrency: Some(None), ..GroupPatch::default() };
+        let weight = TenantPatch { weight: Some(1), ..TenantPatch::default() };
+        let unknown = GroupName { tenant: b"t", group: b"unknown" };
+        // The rate would let the group pass by then, but no sweep has looked at it yet.
+        for op in [
+            Op::SetGroup { name: GROUP, patch: limited },
+            Op::SetGroup { name: unknown, patch: default },
+            Op::SetTenant { name: b"t", patch: weight },
+            Op::SetTenant { name: b"unknown", patch: weight },
+            Op::Resume { scope: Scope::Group(GROUP) },
+            Op::Resume { scope: Scope::Group(unknown) },
+            Op::Resume { scope: Scope::Tenant(b"t") },
+            Op::Reschedule { id: Id::Custom(b"b"), when: None, priority: Some(0) },
+            Op::Reschedule { id: Id::Custom(b"b"), when: Some(When::Delay(0)), priority: None },
+        ] {
+            let at = if matches!(op, Op::Reschedule { when: Some(_), .. }) { 1_000 } else { 5_000 };
+            assert!(!apply(&mut queue, at, &op), "{op:?}");
+            assert_eq!(format!("{queue:?}"), before, "{op:?}");
+        }
+        queue.audit().unwrap();
     }
 }

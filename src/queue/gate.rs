@@ -33,6 +33,20 @@ pub enum Hold {
 }
 
 impl Hold {
+    /// The word for it in replies.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Paused(_) => "paused",
+            Self::Concurrency => "concurrency",
+            Self::Rate(_) => "rate",
+            Self::Backoff(_) => "backoff",
+            Self::Probe => "probe",
+            Self::Throttled(_) => "throttled",
+            Self::Ordered => "ordered",
+        }
+    }
+
     /// The instant at which time alone lifts it.
     #[must_use]
     pub const fn until(self) -> Option<u64> {

@@ -136,6 +136,8 @@ pub(super) struct Groups {
     /// The queue's defaults changed: groups born from here on are still to be looked at.
     pub review: Option<u64>,
     name_bytes: usize,
+    /// Groups that stand in the rotation of a tenant that stands in the queue's.
+    eligible: usize,
     /// The nameless group of the nameless tenant, which most jobs belong to.
     nameless: Option<GroupNo>,
 }
@@ -200,6 +202,10 @@ impl Group {
 }
 
 impl Tenant {
+    pub fn group_count(&self) -> usize {
+        self.names.len()
+    }
+
     pub fn hold(&self, now: u64) -> Option<Hold> {
         self.gate.hold(self.settings.concurrency, self.settings.rate, now)
     }
@@ -234,6 +240,7 @@ impl Groups {
             pass_floor: 0,
             review: None,
             name_bytes: 0,
+            eligible: 0,
             nameless: None,
         }
     }
@@ -287,10 +294,9 @@ impl Groups {
         self.tenants.len()
     }
 
-    /// How many groups could be served, as far as they and their tenants are concerned. O(tenants).
-    pub fn eligible(&self) -> usize {
-        let standing = self.rotation.values().filter_map(|&tenant| self.tenants.get(tenant));
-        standing.fold(0, |sum, tenant| sum.saturating_add(tenant.rotation.len()))
+    /// How many groups could be served, as far as they and their tenants are concerned.
+    pub const fn eligible(&self) -> usize {
+        self.eligible
     }
 
     pub fn bytes(&self) -> usize {
@@ -540,6 +546,7 @@ impl Groups {
         group.turn = Some(turn);
         if let Some(tenant) = self.tenants.get_mut(group.tenant) {
             tenant.rotation.insert(turn, number);
+            self.eligible = self.eligible.saturating_add(usize::from(tenant.turn.is_some()));
         }
     }
 
@@ -549,6 +556,7 @@ impl Groups {
             && let Some(tenant) = self.tenants.get_mut(group.tenant)
         {
             tenant.rotation.remove(&turn);
+            self.eligible = self.eligible.saturating_sub(usize::from(tenant.turn.is_some()));
         }
     }
 
@@ -556,12 +564,14 @@ impl Groups {
         let Some(tenant) = self.tenants.get_mut(number) else { return };
         tenant.turn = Some(turn);
         self.rotation.insert((tenant.pass, turn), number);
+        self.eligible = self.eligible.saturating_add(tenant.rotation.len());
     }
 
     fn tenant_leaves(&mut self, number: TenantNo) {
         let Some(tenant) = self.tenants.get_mut(number) else { return };
         if let Some(turn) = tenant.turn.take() {
             self.rotation.remove(&(tenant.pass, turn));
+            self.eligible = self.eligible.saturating_sub(tenant.rotation.len());
         }
     }
 
@@ -699,6 +709,7 @@ impl Groups {
     fn audit_tenants(&self, terms: Terms, standing: usize) -> Result<(), String> {
         let mut in_rotations = 0usize;
         let mut in_queue = 0usize;
+        let mut eligible_groups = 0usize;
         for (&born, &number) in &self.tenants_by_birth {
             let tenant = self.tenant(number).ok_or("a tenant is missing")?;
             let name = format!("tenant {:?}", String::from_utf8_lossy(&tenant.name));
@@ -726,6 +737,7 @@ impl Groups {
             }
             if let Some(turn) = tenant.turn {
                 in_queue = in_queue.saturating_add(1);
+                eligible_groups = eligible_groups.saturating_add(tenant.rotation.len());
                 if self.rotation.get(&(tenant.pass, turn)) != Some(&number) {
                     return Err(format!("I13: {name} is not in the rotation"));
                 }
@@ -741,6 +753,9 @@ impl Groups {
             sleepers.saturating_add(self.tenants.iter().filter(|(_, tenant)| tenant.wake.is_some()).count());
         if in_rotations != standing || in_queue != self.rotation.len() || sleepers != self.wakes.len() {
             return Err("I13: rotations or wakes hold what is not there".into());
+        }
+        if eligible_groups != self.eligible {
+            return Err(format!("I2: {} groups eligible, found {eligible_groups}", self.eligible));
         }
         if self.by_birth.len() != self.groups.len() || self.tenants_by_birth.len() != self.tenants.len() {
             return Err("I2: groups are not all listed".into());

@@ -66,7 +66,7 @@ pub use settings::{
     Backoff, GroupDefaults, GroupPatch, GroupSettings, JobOptions, Settings, SettingsPatch, TenantPatch,
     TenantSettings,
 };
-pub use view::{Cursor, GroupView, JobView, Next, Page, TenantView, WorkerView};
+pub use view::{Cursor, Filter, GroupView, Holder, JobView, Next, Page, TenantView, WorkerView};
 
 use group::{Groups, Terms};
 use index::Index;

@@ -148,23 +148,25 @@ impl Queue {
         if when.is_some() {
             check_deadline(job.pending_deadline(), due.as_ref(), now)?;
         }
-        let place =
-            |job: &Job| (job.state, job.priority, job.since, job.at, job.follows_wall, job.keeps_place);
-        let (before, mut after) = (place(job), place(job));
-        self.shift(slot, |job| {
-            if let Some(priority) = priority {
-                job.priority = priority;
-            }
-            if when.is_some() {
-                job.since = if ordered { job.enqueued } else { now };
-                job.keeps_place = false;
-                job.follows_wall = due.as_ref().is_some_and(|due| due.follows_wall);
-                job.at = due.as_ref().map_or(0, |due| due.at);
-                job.state = if due.is_some() { State::Delayed } else { State::Ready };
-            }
-            after = place(job);
-        });
-        fx.changed |= before != after;
+        let before = (job.state, job.priority, job.since, job.at, job.follows_wall, job.keeps_place);
+        let mut after = before;
+        if let Some(priority) = priority {
+            after.1 = priority;
+        }
+        if when.is_some() {
+            after.0 = if due.is_some() { State::Delayed } else { State::Ready };
+            after.2 = if ordered { job.enqueued } else { now };
+            after.3 = due.as_ref().map_or(0, |due| due.at);
+            after.4 = due.as_ref().is_some_and(|due| due.follows_wall);
+            after.5 = false;
+        }
+        // Not even looked at if nothing changes: a look may move its group.
+        if before != after {
+            self.shift(slot, |job| {
+                (job.state, job.priority, job.since, job.at, job.follows_wall, job.keeps_place) = after;
+            });
+            fx.changed = true;
+        }
         Ok(Outcome::State(after.0))
     }
 

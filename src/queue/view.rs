@@ -2,8 +2,9 @@
 
 use super::circuit::{Circuit, Throttle};
 use super::gate::{Gate, Hold};
-use super::group::{Group, GroupName, Tenant};
+use super::group::{Group, GroupName, GroupNo, Tenant, TenantNo, Terms};
 use super::job::{Job, Reason, Slot, State};
+use super::op::Scope;
 use super::serial::{Id, Serial};
 use super::settings::{GroupDefaults, GroupSettings, JobOptions, Settings, TenantSettings};
 use super::{Queue, limits};
@@ -278,13 +279,24 @@ impl<'q> GroupView<'q> {
         self.group.ready.oldest()
     }
 
-    /// Why none of its jobs is handed out: by itself, its tenant, or the queue. `None`: they are,
-    /// or it has none ready.
+    /// Why none of its jobs is handed out at the queue's clock.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
+        self.hold_at(self.queue.clock.now).map(|(hold, _)| hold)
+    }
+
+    /// Why none of its jobs is handed out at `now` on the duration clock, and who stands in the
+    /// way: itself, its tenant, or the queue. `None`: nobody does; it may have none ready.
+    #[must_use]
+    pub fn hold_at(&self, now: u64) -> Option<(Hold, Holder)> {
+        let terms = Terms { now: now.max(self.queue.clock.now), ..self.queue.terms() };
         let tenant = self.queue.groups.tenant(self.group.tenant);
-        let of_tenant = tenant.and_then(|tenant| tenant.hold(self.queue.clock.now));
-        self.group.hold(self.queue.terms()).or(of_tenant).or_else(|| self.queue.hold())
+        let of_tenant = || tenant.and_then(|tenant| tenant.hold(terms.now));
+        let by = |holder| move |hold| (hold, holder);
+        let of_group = self.group.hold(terms).map(by(Holder::Group));
+        of_group
+            .or_else(|| of_tenant().map(by(Holder::Tenant)))
+            .or_else(|| self.queue.hold_at(terms.now).map(by(Holder::Queue)))
     }
 }
 
@@ -314,14 +326,63 @@ impl<'q> TenantView<'q> {
         &self.tenant.gate
     }
 
-    /// Why none of its jobs is handed out, by itself or the queue.
+    /// How many groups it has.
+    #[must_use]
+    pub fn group_count(&self) -> usize {
+        self.tenant.group_count()
+    }
+
+    /// Why none of its jobs is handed out at the queue's clock.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
-        self.tenant.hold(self.queue.clock.now).or_else(|| self.queue.hold())
+        self.hold_at(self.queue.clock.now).map(|(hold, _)| hold)
+    }
+
+    /// Why none of its jobs is handed out at `now` on the duration clock, and who stands in the
+    /// way: itself or the queue.
+    #[must_use]
+    pub fn hold_at(&self, now: u64) -> Option<(Hold, Holder)> {
+        let now = now.max(self.queue.clock.now);
+        let of_tenant = self.tenant.hold(now).map(|hold| (hold, Holder::Tenant));
+        of_tenant.or_else(|| self.queue.hold_at(now).map(|hold| (hold, Holder::Queue)))
     }
 }
 
-/// A page of [`Queue::list`].
+/// Whose limit, pause or trouble it is that holds something back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The group's own.
+    Group,
+    /// Its tenant's.
+    Tenant,
+    /// The queue's.
+    Queue,
+}
+
+impl Holder {
+    /// The word for it in replies.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+            Self::Tenant => "tenant",
+            Self::Queue => "queue",
+        }
+    }
+}
+
+/// What [`Queue::list_some`] shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter<'a> {
+    /// Jobs in this state.
+    pub state: State,
+    /// Only those that this worker holds.
+    pub worker: Option<&'a [u8]>,
+    /// Only those of this tenant or group.
+    pub scope: Scope<'a>,
+}
+
+/// A page of [`Queue::list_some`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// Where to go on; `None`: this was the last page.
@@ -417,7 +478,13 @@ impl Queue {
     /// Why nothing at all is handed out, if so.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
-        self.gate.hold(self.settings.concurrency, self.settings.rate, self.clock.now)
+        self.hold_at(self.clock.now)
+    }
+
+    /// As [`Self::hold`], at `now` on the duration clock.
+    #[must_use]
+    pub fn hold_at(&self, now: u64) -> Option<Hold> {
+        self.gate.hold(self.settings.concurrency, self.settings.rate, now.max(self.clock.now))
     }
 
     /// One group.
@@ -430,6 +497,34 @@ impl Queue {
     /// Groups by age, behind the one with this birth.
     pub fn groups_after(&self, born: Option<u64>) -> impl Iterator<Item = GroupView<'_>> {
         self.groups.iter_after(born).map(|(_, group)| GroupView { group, queue: self })
+    }
+
+    /// A page of the groups, of all tenants or of one, by age, behind the one with this birth; and
+    /// the birth to go on from, `None` if this was the last page. At most `count` groups, and those
+    /// among the first [`limits::LIST_SCAN_MAX`] looked at.
+    #[must_use]
+    pub fn list_groups(
+        &self,
+        tenant: Option<&[u8]>,
+        after: Option<u64>,
+        count: usize,
+    ) -> (Option<u64>, Vec<GroupView<'_>>) {
+        let (mut page, mut last) = (Vec::new(), None);
+        let wanted = tenant.map(|name| self.groups.find_tenant(name));
+        if wanted == Some(None) {
+            return (None, page);
+        }
+        for (looked, view) in self.groups_after(after).enumerate() {
+            let is_wanted = wanted.is_none_or(|tenant| tenant == Some(view.group.tenant));
+            if (is_wanted && page.len() >= count) || looked >= limits::LIST_SCAN_MAX {
+                return (last, page);
+            }
+            last = Some(view.born());
+            if is_wanted {
+                page.push(view);
+            }
+        }
+        (None, page)
     }
 
     /// How many groups there are, the nameless one included.
@@ -473,7 +568,7 @@ impl Queue {
     /// been used up at the queue's clock, and be free again by then.
     #[must_use]
     pub fn next_at(&self, now: u64) -> Option<Next> {
-        if self.gate.hold(self.settings.concurrency, self.settings.rate, now.max(self.clock.now)).is_some() {
+        if self.hold_at(now).is_some() {
             return None;
         }
         let group = self.groups.get(self.groups.first()?)?;
@@ -523,48 +618,44 @@ impl Queue {
         self.jobs.len().saturating_add(self.registry.len())
     }
 
-    /// A page of the jobs in a state, behind `after`, optionally only those a worker holds. The
-    /// order is that of the state: ready: group by group, oldest group first, each as it will be claimed; delayed: by due instant, first
-    /// those that follow the duration clock, then those that follow the wall clock; active: by the
-    /// lease's deadline (of one worker: by token); final: by expiry.
-    /// At most `count` jobs (and never more than the limit for pages).
+    /// A page of all the jobs in a state, or of those a worker holds: see [`Self::list_some`].
     #[must_use]
     pub fn list(&self, state: State, worker: Option<&[u8]>, after: Option<Cursor>, count: usize) -> Page {
-        let count = count.min(limits::LIST_SCAN_MAX);
-        let mut page = Page::default();
-        let mut last = None;
-        let mut take = |cursor: Cursor, slot: Slot| {
-            if page.jobs.len() == count {
-                page.next = last;
-                return false;
-            }
-            page.jobs.push(slot);
-            last = Some(cursor);
-            true
+        self.list_some(&Filter { state, worker, scope: Scope::Queue }, after, count)
+    }
+
+    /// A page of the jobs that a filter lets pass, behind `after`. The order is that of the state:
+    /// ready: group by group, oldest group first, each as it will be claimed; delayed: by due
+    /// instant, first those that follow the duration clock, then those that follow the wall clock;
+    /// active: by the lease's deadline (of one worker: by token); final: by expiry.
+    ///
+    /// At most `count` jobs, and those among the first [`limits::LIST_SCAN_MAX`] jobs and groups
+    /// looked at: a page may be empty and not the last.
+    #[must_use]
+    pub fn list_some(&self, filter: &Filter<'_>, after: Option<Cursor>, count: usize) -> Page {
+        let mut scan = Scan::new(count.min(limits::LIST_SCAN_MAX));
+        let only = match filter.scope {
+            Scope::Queue => Only::All,
+            Scope::Tenant(name) => match self.groups.find_tenant(name) {
+                Some(tenant) => Only::Tenant(tenant),
+                None => return scan.page,
+            },
+            Scope::Group(name) => match self.groups.find(name) {
+                Some(group) => Only::Group(group),
+                None => return scan.page,
+            },
         };
-        match (state, worker) {
+        match (filter.state, filter.worker) {
             (State::Active, Some(worker)) => {
                 for (token, slot) in self.registry.held_by(worker, after.map(|cursor| cursor.serial)) {
-                    if !take(Cursor { born: 0, rank: 0, at: 0, serial: token }, slot) {
+                    let cursor = Cursor { born: 0, rank: 0, at: 0, serial: token };
+                    if !scan.look(cursor, self.passes(slot, only)) {
                         break;
                     }
                 }
             }
             (_, Some(_)) => {}
-            (State::Ready, None) => {
-                // The cursor's own group is gone on with behind its place, later ones from the start.
-                let from = after.and_then(|cursor| cursor.born.checked_sub(1));
-                for (_, group) in self.groups.iter_after(from) {
-                    let born = group.born;
-                    let place = after.filter(|cursor| cursor.born == born);
-                    let place = place.map(|cursor| (cursor.rank, (cursor.at, cursor.serial)));
-                    for (rank, (at, serial), slot) in group.ready.iter_after(place) {
-                        if !take(Cursor { born, rank, at, serial }, slot) {
-                            return page;
-                        }
-                    }
-                }
-            }
+            (State::Ready, None) => self.list_ready(only, after, &mut scan),
             (state, None) => {
                 for (rank, timeline) in self.timelines_of(state) {
                     let from = match after {
@@ -573,13 +664,187 @@ impl Queue {
                         _ => None,
                     };
                     for ((at, serial), slot) in timeline.iter_after(from) {
-                        if !take(Cursor { born: 0, rank, at, serial }, slot) {
-                            return page;
+                        if !scan.look(Cursor { born: 0, rank, at, serial }, self.passes(slot, only)) {
+                            return scan.page;
                         }
                     }
                 }
             }
         }
-        page
+        scan.page
+    }
+
+    /// The slot, if its job is of a group that is wanted.
+    fn passes(&self, slot: Slot, only: Only) -> Option<Slot> {
+        let passes = match only {
+            Only::All => true,
+            Only::Group(group) => self.jobs.get(slot)?.group == group,
+            Only::Tenant(tenant) => self.groups.get(self.jobs.get(slot)?.group)?.tenant == tenant,
+        };
+        passes.then_some(slot)
+    }
+
+    /// Ready jobs lie in their groups, so of one group only its own are looked at.
+    fn list_ready(&self, only: Only, after: Option<Cursor>, scan: &mut Scan) {
+        let behind = |group: &Group| {
+            // The cursor's own group is gone on with behind its place, later ones from the start.
+            let place = after.filter(|cursor| cursor.born == group.born);
+            place.map(|cursor| (cursor.rank, (cursor.at, cursor.serial)))
+        };
+        if let Only::Group(number) = only {
+            let Some(group) = self.groups.get(number) else { return };
+            for (rank, (at, serial), slot) in group.ready.iter_after(behind(group)) {
+                if !scan.look(Cursor { born: group.born, rank, at, serial }, Some(slot)) {
+                    return;
+                }
+            }
+            return;
+        }
+        let from = after.and_then(|cursor| cursor.born.checked_sub(1));
+        for (_, group) in self.groups.iter_after(from) {
+            if !matches!(only, Only::Tenant(tenant) if group.tenant != tenant) {
+                for (rank, (at, serial), slot) in group.ready.iter_after(behind(group)) {
+                    if !scan.look(Cursor { born: group.born, rank, at, serial }, Some(slot)) {
+                        return;
+                    }
+                }
+            }
+            // Behind all of its jobs: groups without any count too.
+            let end = Cursor { born: group.born, rank: u8::MAX, at: u64::MAX, serial: Serial::MAX };
+            if !scan.look(end, None) {
+                return;
+            }
+        }
+    }
+}
+
+/// Which groups' jobs are wanted.
+#[derive(Clone, Copy)]
+enum Only {
+    All,
+    Tenant(TenantNo),
+    Group(GroupNo),
+}
+
+/// A page in the making.
+struct Scan {
+    page: Page,
+    count: usize,
+    looked: usize,
+    /// Where what was looked at last stands.
+    last: Option<Cursor>,
+}
+
+impl Scan {
+    const fn new(count: usize) -> Self {
+        Self { page: Page { next: None, jobs: Vec::new() }, count, looked: 0, last: None }
+    }
+
+    /// Looks at what stands at `cursor`, which is a job that is wanted or something else. `false`:
+    /// the page ended before it, and goes on from there.
+    fn look(&mut self, cursor: Cursor, job: Option<Slot>) -> bool {
+        let is_full = job.is_some() && self.page.jobs.len() >= self.count;
+        if is_full || self.looked >= limits::LIST_SCAN_MAX {
+            self.page.next = self.last;
+            return false;
+        }
+        self.looked = self.looked.saturating_add(1);
+        self.last = Some(cursor);
+        self.page.jobs.extend(job);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Effects, Enqueue, JobOptions, Op, Payloads, Stamp, When};
+    use super::*;
+
+    fn filled(groups: &[(&[u8], &[u8], usize)], when: Option<When>) -> Queue {
+        let mut queue = Queue::new(Settings::default(), Stamp::default());
+        for &(tenant, group, jobs) in groups {
+            let enqueue = Enqueue {
+                payloads: Payloads::Many(vec![b"p"; jobs]),
+                id: None,
+                group: GroupName { tenant, group },
+                when,
+                priority: 0,
+                options: JobOptions::default(),
+            };
+            queue.apply(&Op::Enqueue(enqueue), &mut Effects::default()).unwrap();
+        }
+        queue
+    }
+
+    /// The names of the groups of all jobs that pass, page by page, and how many pages it took.
+    fn listed(queue: &Queue, state: State, scope: Scope<'_>, count: usize) -> (Vec<String>, usize) {
+        let (mut names, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = queue.list_some(&Filter { state, worker: None, scope }, after, count);
+            assert!(page.jobs.len() <= count);
+            pages += 1;
+            for slot in page.jobs {
+                let name = queue.job(slot).unwrap().group();
+                names.push([name.tenant, b"/", name.group].concat().escape_ascii().to_string());
+            }
+            after = page.next;
+            if after.is_none() {
+                return (names, pages);
+            }
+        }
+    }
+
+    #[test]
+    fn listings_of_groups_and_tenants() {
+        let groups: &[(&[u8], &[u8], usize)] =
+            &[(b"", b"", 1), (b"t", b"a", 3), (b"u", b"a", 2), (b"t", b"b", 2)];
+        for when in [None, Some(When::Delay(5)), Some(When::At(5))] {
+            let queue = filled(groups, when);
+            let state = if when.is_some() { State::Delayed } else { State::Ready };
+            for count in [1, 2, 3, 100] {
+                let names = |scope| listed(&queue, state, scope, count).0;
+                let group = |tenant, group| Scope::Group(GroupName { tenant, group });
+                assert_eq!(names(Scope::Queue).len(), 8);
+                assert_eq!(names(Scope::Tenant(b"t")), ["t/a", "t/a", "t/a", "t/b", "t/b"]);
+                assert_eq!(names(group(b"u", b"a")), ["u/a", "u/a"]);
+                assert_eq!(names(group(b"", b"")), ["/"]);
+                assert!(names(group(b"", b"a")).is_empty() && names(Scope::Tenant(b"x")).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_looks_at_no_more_than_it_may() {
+        let crowd = limits::LIST_SCAN_MAX * 2;
+        let groups: &[(&[u8], &[u8], usize)] = &[(b"t", b"crowd", crowd), (b"t", b"few", 3)];
+        let few = Scope::Group(GroupName { tenant: b"t", group: b"few" });
+        let queue = filled(groups, Some(When::Delay(5)));
+        let (names, pages) = listed(&queue, State::Delayed, few, 100);
+        assert_eq!((names.len(), pages), (3, 3));
+        // Ready ones are found at once.
+        let queue = filled(groups, None);
+        assert_eq!(listed(&queue, State::Ready, few, 100).1, 1);
+        // Groups without jobs are looked at too.
+        let names: Vec<String> = (0..crowd).map(|number| format!("g{number}")).collect();
+        let mut groups: Vec<(&[u8], &[u8], usize)> =
+            names.iter().map(|name| (&b"t"[..], name.as_bytes(), 0)).collect();
+        groups.push((b"u", b"g", 1));
+        let mut queue = filled(&groups, None);
+        for name in &names {
+            let scope = Scope::Group(GroupName { tenant: b"t", group: name.as_bytes() });
+            queue.apply(&Op::Pause { scope, length: None }, &mut Effects::default()).unwrap();
+        }
+        let (found, pages) = listed(&queue, State::Ready, Scope::Tenant(b"u"), 100);
+        assert_eq!((found.len(), pages), (1, 3));
+        let (mut after, mut pages, mut seen) = (None, 0, 0);
+        loop {
+            let (next, page) = queue.list_groups(Some(b"u"), after, 100);
+            (after, pages, seen) = (next, pages + 1, seen + page.len());
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((seen, pages), (1, 3));
+        assert_eq!(queue.list_groups(Some(b"nobody"), None, 100).1.len(), 0);
     }
 }

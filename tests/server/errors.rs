@@ -417,17 +417,24 @@ fn garbage_on_the_socket(lab: &Lab) {
     assert_eq!(claim(&mut c, "q", "w").delivery, 1);
 }
 
-/// Until groups are there, their options must be refused and not ignored.
 fn group_options_are_not_silently_ignored(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
     for option in ["GROUP", "TENANT"] {
-        match c.call(args!["RQ.ENQUEUE", "q", "x", option, "g", "ID", option]) {
-            Reply::Error(error) => assert_eq!(error.word(), "ERR"),
-            _ => {
-                let facts = job(&mut c, "q", option).expect("it exists");
-                assert_eq!(facts[&option.to_lowercase()].text(), "g");
-            }
+        cmd!(c, "RQ.ENQUEUE", "q", "x", option, "g", "ID", option);
+        let facts = job(&mut c, "q", option).expect("it exists");
+        assert_eq!(facts[&option.to_lowercase()].text(), "g");
+        for wrong in [
+            args!["RQ.ENQUEUE", "q", "x", option],
+            args!["RQ.ENQUEUE", "q", "x", option, ""],
+            args!["RQ.ENQUEUE", "q", "x", option, vec![b'x'; 513]],
+            args!["RQ.MENQUEUE", "q", option, "", "JOBS", 1, "x"],
+            args!["RQ.PAUSE", "q", option, ""],
+            args!["RQ.LIST", "q", "ready", option, ""],
+        ] {
+            let before = fingerprint(&server, "q");
+            assert_eq!(c.refused(wrong), "ERR");
+            assert_eq!(fingerprint(&server, "q"), before);
         }
     }
 }

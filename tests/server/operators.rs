@@ -564,6 +564,11 @@ fn commands_are_described(lab: &Lab) {
         "purge",
         "queue.set",
         "queue.get",
+        "group.set",
+        "group.get",
+        "group.list",
+        "tenant.set",
+        "tenant.get",
     ] {
         let name = format!("rq.{name}");
         assert!(
@@ -583,7 +588,8 @@ fn commands_are_described(lab: &Lab) {
         let denied = flags.contains(&"denyoom".to_string());
         assert_eq!(denied, name == "rq.enqueue" || name == "rq.menqueue", "{name}: {flags:?}");
         let reads = ["result", "workers", "stats", "job", "list", "queues", "queue.get"]
-            .iter()
+            .into_iter()
+            .chain(["group.get", "group.list", "tenant.get"])
             .any(|read| name == format!("rq.{read}"));
         assert_eq!(flags.contains(&"readonly".to_string()), reads, "{name}: {flags:?}");
         assert_eq!(flags.contains(&"write".to_string()), !reads, "{name}: {flags:?}");
