@@ -461,7 +461,7 @@ fn rate((count, period, burst): Rate) -> Result<live::Rate, Corrupt> {
 
 fn bucket((full_at, count): (u64, u64)) -> Result<live::Bucket, Corrupt> {
     at_most(count, RATE_COUNT_MAX, "rate")?;
-    Ok(live::Bucket::from_parts(at_most(full_at, u64::MAX / 2, "bucket")?, count))
+    Ok(live::Bucket::from_parts(at_most(full_at, live::FULL_AT_MAX, "bucket")?, count))
 }
 
 fn name(bytes: Bytes<'_>) -> Result<&[u8], Corrupt> {
@@ -480,11 +480,7 @@ impl TryFrom<Clock> for Stamp {
         Ok(Self {
             now: at_most(clock.now, CLOCK_MS_MAX, "clock")?,
             wall: at_most(clock.wall, CLOCK_MS_MAX, "wall clock")?,
-            serial: Serial(at_most(
-                clock.serial,
-                Serial::first_of(CLOCK_MS_MAX.saturating_mul(2)).0,
-                "serial",
-            )?),
+            serial: Serial(at_most(clock.serial, Serial::LIMIT.0, "serial")?),
         })
     }
 }

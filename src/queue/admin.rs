@@ -32,7 +32,7 @@ impl Queue {
                 more.last_worker = None;
             }
         });
-        self.totals.redriven = self.totals.redriven.saturating_add(1);
+        self.totals.redriven = self.totals.redriven.wrapping_add(1);
         true
     }
 

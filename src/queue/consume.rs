@@ -95,12 +95,14 @@ impl Queue {
     }
 
     pub(super) fn claim(&mut self, claim: &Claim<'_>, fx: &mut Effects<'_>) -> Outcome {
-        let (worker, is_new) = self.registry.seen(claim.worker, self.clock.now);
+        let Some((worker, is_new)) = self.registry.seen(claim.worker, self.clock.now) else {
+            return Outcome::Claimed;
+        };
         // While a changed default is being applied, even a look may move groups out of line.
         fx.changed |= is_new || self.groups.review.is_some();
         // Jobs past their deadline that no sweep has met yet are settled here, a slice at most.
         let mut expired = 0;
-        while fx.claimed.len() < claim.count && expired < limits::SWEEP_SLICE {
+        while fx.claimed.len() < claim.count && expired < limits::SWEEP_SLICE && self.has_serials(1) {
             let Some(slot) = self.take_ready() else { break };
             fx.changed = true;
             if self.jobs.get(slot).and_then(Job::pending_deadline).is_some_and(|at| at <= self.clock.now) {
@@ -139,7 +141,7 @@ impl Queue {
             job.worker = worker;
             job.deliveries = job.deliveries.saturating_add(1);
         });
-        self.totals.delivered = self.totals.delivered.saturating_add(1);
+        self.totals.delivered = self.totals.delivered.wrapping_add(1);
     }
 
     /// Puts an active job back in its place, or ends it if it was cancelled meanwhile.
@@ -169,7 +171,7 @@ impl Queue {
                 self.gate.refund(self.settings.rate);
                 self.groups.refund(group.unwrap_or_default(), grant.token, terms);
                 self.edit(slot, |job| job.deliveries = job.deliveries.saturating_sub(1));
-                self.totals.delivered = self.totals.delivered.saturating_sub(1);
+                self.totals.delivered = self.totals.delivered.wrapping_sub(1);
                 self.take_back(slot, fx);
             }
         }
@@ -231,7 +233,7 @@ impl Queue {
             return Ok(Outcome::State(self.refuse(slot, error, how, fx)));
         }
         self.tell_troubled(slot, |group, told, token| group.circuit.answered(token, told.last));
-        self.totals.failed = self.totals.failed.saturating_add(1);
+        self.totals.failed = self.totals.failed.wrapping_add(1);
         if let Some(worker) = self.owner(slot) {
             worker.failed = worker.failed.saturating_add(1);
         }
@@ -263,7 +265,7 @@ impl Queue {
 
     /// The endpoint, not the job, failed: the group is told, and the job keeps its place.
     fn refuse(&mut self, slot: Slot, error: Option<&[u8]>, how: Failure, fx: &mut Effects<'_>) -> State {
-        self.totals.refused = self.totals.refused.saturating_add(1);
+        self.totals.refused = self.totals.refused.wrapping_add(1);
         self.edit(slot, |job| {
             job.refusals = job.refusals.saturating_add(1);
             job.more().error = error.map(clip);
@@ -275,6 +277,8 @@ impl Queue {
             match how {
                 _ if alone => {}
                 Failure::Throttled(length) => {
+                    // If it was the probe, it says no more than that: another one goes after the rest.
+                    group.circuit.withdrawn(token);
                     let goal = told.of_group.concurrency.unwrap_or(group.gate.active);
                     group.throttle =
                         Some(Throttle::throttled(group.throttle, token, now, last, length, goal));
@@ -338,7 +342,7 @@ impl Queue {
     pub(super) fn release(&mut self, deliveries: &[Delivery<'_>], fx: &mut Effects<'_>) -> Outcome {
         let outcomes = deliveries.iter().map(|&delivery| match self.current(delivery) {
             Ok(slot) => {
-                self.totals.released = self.totals.released.saturating_add(1);
+                self.totals.released = self.totals.released.wrapping_add(1);
                 self.tell_troubled(slot, |group, _, token| group.circuit.withdrawn(token));
                 self.give_back(slot, fx);
                 Held::Ok

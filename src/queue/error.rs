@@ -17,6 +17,6 @@ pub enum Error {
     BadState(State),
     /// A delay is not shorter than the job's deadline, which is this many ms away.
     BeyondDeadline(u64),
-    /// The queue holds as many jobs as it can address.
+    /// The queue holds as many jobs, groups or tenants as it can address.
     TooMany,
 }

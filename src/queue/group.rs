@@ -315,8 +315,36 @@ impl Groups {
     }
 
     fn take_turn(&mut self) -> u64 {
+        if self.next_turn == u64::MAX {
+            self.number_turns_anew();
+        }
         self.next_turn = self.next_turn.saturating_add(1);
         self.next_turn
+    }
+
+    /// Turns last for ever, unless hostile bytes put them to an end: then the lines begin again with
+    /// small ones. Once in 2^64 turns, work proportional to the groups in line is no matter.
+    #[cold]
+    fn number_turns_anew(&mut self) {
+        self.next_turn = 0;
+        let tenants = std::mem::take(&mut self.rotation);
+        for ((pass, _), number) in tenants {
+            self.next_turn = self.next_turn.saturating_add(1);
+            self.rotation.insert((pass, self.next_turn), number);
+            if let Some(tenant) = self.tenants.get_mut(number) {
+                tenant.turn = Some(self.next_turn);
+            }
+        }
+        for &number in self.tenants_by_birth.values() {
+            let Some(tenant) = self.tenants.get_mut(number) else { continue };
+            for (_, number) in std::mem::take(&mut tenant.rotation) {
+                self.next_turn = self.next_turn.saturating_add(1);
+                tenant.rotation.insert(self.next_turn, number);
+                if let Some(group) = self.groups.get_mut(number) {
+                    group.turn = Some(self.next_turn);
+                }
+            }
+        }
     }
 
     pub fn tenant_or_new(&mut self, name: &[u8]) -> Option<TenantNo> {

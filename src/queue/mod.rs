@@ -60,7 +60,7 @@ pub use op::{
     Cancel, Claim, Delivery, Effects, Ended, Enqueue, Failure, Held, IfExists, Observer, Op, Outcome,
     Payloads, Recover, Recovered, Scope, Slots, Stamp, When, Who,
 };
-pub use rate::{Bucket, Rate};
+pub use rate::{Bucket, FULL_AT_MAX, Rate};
 pub use serial::{Id, SHOWN_BYTES_MAX, Serial};
 pub use settings::{
     Backoff, GroupDefaults, GroupPatch, GroupSettings, JobOptions, Settings, SettingsPatch, TenantPatch,
@@ -109,7 +109,7 @@ pub struct Queue {
     heap_bytes: usize,
 }
 
-/// How often each thing has happened since the queue was made.
+/// How often each thing has happened since the queue was made; modulo 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Jobs that arrived.
@@ -192,7 +192,8 @@ impl Queue {
             Op::Reschedule { id, when, priority } => self.reschedule(*id, *when, *priority, fx),
             Op::Claim(claim) => Ok(self.claim(claim, fx)),
             Op::Register { worker } => {
-                fx.changed |= self.registry.seen(worker, self.clock.now).1;
+                let is_new = self.registry.seen(worker, self.clock.now).is_some_and(|(_, is_new)| is_new);
+                fx.changed |= is_new;
                 Ok(Outcome::Done)
             }
             Op::Undo { grants } => Ok(self.undo(grants, fx)),
@@ -241,12 +242,19 @@ impl Queue {
     /// The duration clock and the serials never go back; the wall clock is what the stamp says.
     fn set_clock(&mut self, stamp: Stamp, fx: &mut Effects<'_>) {
         let clock = Stamp {
-            now: self.clock.now.max(stamp.now),
-            wall: stamp.wall,
+            now: self.clock.now.max(stamp.now.min(limits::CLOCK_MS_MAX)),
+            wall: stamp.wall.min(limits::CLOCK_MS_MAX),
             serial: self.clock.serial.max(stamp.serial),
         };
         fx.changed |= clock != self.clock;
         self.clock = clock;
+    }
+
+    /// Whether so many serials can still be taken. They can, for 100 years; but a queue may come
+    /// from hostile bytes, and what it goes on to must still be loadable.
+    fn has_serials(&self, count: usize) -> bool {
+        let last = self.clock.serial.next(self.clock.wall);
+        last.0.saturating_add(count as u64) <= Serial::LIMIT.0
     }
 
     fn take_serial(&mut self) -> Serial {

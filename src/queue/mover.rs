@@ -91,7 +91,7 @@ impl Queue {
             State::Dead => &mut self.totals.dead,
             _ => &mut self.totals.cancelled,
         };
-        *total = total.saturating_add(1);
+        *total = total.wrapping_add(1);
         if ending.ttl == Some(0) {
             self.discard(slot);
             return;
@@ -140,7 +140,7 @@ impl Queue {
         if let Some(job) = self.jobs.remove(slot) {
             self.index.remove(job.id(), slot);
             self.heap_bytes = self.heap_bytes.saturating_sub(job.heap_bytes());
-            self.totals.removed = self.totals.removed.saturating_add(1);
+            self.totals.removed = self.totals.removed.wrapping_add(1);
         }
         self.refresh_group(before.group);
     }

@@ -50,7 +50,7 @@ impl Queue {
         if self.settings.max_len.is_some_and(|limit| waiting as u64 > limit) {
             return Err(Error::Full);
         }
-        if !self.has_room(payloads.len()) {
+        if !self.has_room(payloads.len()) || !self.has_serials(payloads.len()) {
             return Err(Error::TooMany);
         }
 
@@ -95,7 +95,7 @@ impl Queue {
             self.admit(job)?;
         }
         self.refresh_group(group);
-        self.totals.enqueued = self.totals.enqueued.saturating_add(payloads.len() as u64);
+        self.totals.enqueued = self.totals.enqueued.wrapping_add(payloads.len() as u64);
         fx.changed |= !payloads.is_empty();
         Ok(Outcome::Enqueued { first, count: payloads.len() })
     }

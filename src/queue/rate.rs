@@ -16,6 +16,9 @@ pub struct Rate {
     pub burst: u64,
 }
 
+/// Largest `full_at`: beyond any clock, and safe to add to.
+pub const FULL_AT_MAX: u64 = u64::MAX / 2;
+
 /// What has been taken. The default is a full bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
@@ -67,7 +70,7 @@ impl Bucket {
     /// up, and 1 per 200 ms is 18,000 in an hour.
     pub fn take(&mut self, rate: Rate, now: u64) {
         let late = now.saturating_mul(rate.count).saturating_sub(rate.period / 10);
-        self.full_at = self.full_at(rate).max(late).saturating_add(rate.period);
+        self.full_at = self.full_at(rate).max(late).saturating_add(rate.period).min(FULL_AT_MAX);
         self.count = rate.count;
     }
 

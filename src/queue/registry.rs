@@ -116,11 +116,12 @@ impl Registry {
         Some(())
     }
 
-    /// Notes a sign of life; registers a worker that is new. Whether it was new.
-    pub fn seen(&mut self, name: &[u8], now: u64) -> (WorkerNo, bool) {
+    /// Notes a sign of life; registers a worker that is new, and says whether it was. `None`: the
+    /// numbers are used up.
+    pub fn seen(&mut self, name: &[u8], now: u64) -> Option<(WorkerNo, bool)> {
         if let Some(number) = self.number(name) {
             self.seen_number(number, now);
-            return (number, false);
+            return Some((number, false));
         }
         let number = WorkerNo(self.next);
         let worker = Worker {
@@ -132,7 +133,7 @@ impl Registry {
             crashed: 0,
             held: Timeline::default(),
         };
-        (number, self.add(number, worker).is_some())
+        self.add(number, worker).map(|()| (number, true))
     }
 
     pub fn seen_number(&mut self, number: WorkerNo, now: u64) {

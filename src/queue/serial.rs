@@ -22,6 +22,9 @@ impl Serial {
     /// The largest serial of which the milliseconds can be shown and parsed.
     pub const MAX: Self = Self(u64::MAX);
 
+    /// No serial is larger: that of twice the largest clock, as the counter may run ahead of it.
+    pub const LIMIT: Self = Self::first_of(super::limits::CLOCK_MS_MAX * 2);
+
     /// The first serial of the millisecond `wall` (Unix ms).
     #[must_use]
     pub const fn first_of(wall: u64) -> Self {

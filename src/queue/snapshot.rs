@@ -258,11 +258,8 @@ impl Builder {
         if header.clock.now > CLOCK_MS_MAX || header.clock.wall > CLOCK_MS_MAX {
             return Err("the clock is out of range".into());
         }
-        if header.clock.serial > Serial::first_of(CLOCK_MS_MAX.saturating_mul(2)) {
+        if header.clock.serial > Serial::LIMIT {
             return Err("the serial is out of range".into());
-        }
-        if header.next_worker > u64::MAX / 2 {
-            return Err("the worker number is out of range".into());
         }
         let mut queue = Queue::new(header.settings, header.clock);
         queue.gate = gate(header.paused_until, header.bucket)?;
@@ -271,10 +268,6 @@ impl Builder {
         queue.groups.next_turn = header.next_turn;
         queue.groups.pass_floor = header.pass_floor;
         queue.groups.review = header.review;
-        let counters = [header.next_birth, header.next_turn, header.pass_floor];
-        if counters.into_iter().any(|counter| counter > u64::MAX / 2) {
-            return Err("a counter is out of range".into());
-        }
         queue.totals = header.totals;
         for worker in header.workers {
             let number = worker.number;
@@ -302,7 +295,7 @@ impl Builder {
     /// What is wrong with it.
     pub fn push_tenant(&mut self, record: &TenantRecord<'_>) -> Result<(), String> {
         let groups = &mut self.queue.groups;
-        if record.name.len() > NAME_BYTES_MAX || record.settings.weight == 0 || record.pass > u64::MAX / 2 {
+        if record.name.len() > NAME_BYTES_MAX || record.settings.weight == 0 {
             return Err("a tenant is out of range".into());
         }
         let number = groups.add_tenant(record.born, record.name).ok_or("a tenant is there twice")?;

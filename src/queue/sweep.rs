@@ -68,7 +68,7 @@ impl Queue {
 
     /// Its lease ran out: a crash is used up.
     fn lapse(&mut self, slot: Slot, fx: &mut Effects<'_>) {
-        self.totals.lapsed = self.totals.lapsed.saturating_add(1);
+        self.totals.lapsed = self.totals.lapsed.wrapping_add(1);
         self.vanish(slot);
         if self.crash(slot, fx) {
             return;
@@ -139,7 +139,7 @@ impl Queue {
                 recovered.taken = recovered.taken.saturating_add(slots.len());
             }
             for slot in slots {
-                self.totals.recovered = self.totals.recovered.saturating_add(1);
+                self.totals.recovered = self.totals.recovered.wrapping_add(1);
                 self.vanish(slot);
                 if !recover.counted || !self.crash(slot, fx) {
                     self.give_back(slot, fx);

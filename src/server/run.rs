@@ -65,7 +65,7 @@ pub fn apply(
     if let Ok((done, moved)) = &result
         && done.changed
     {
-        value::raise_serial(main, value.queue.last_serial());
+        value::raise_serial(main, value.queue.last_serial(), value.queue.wall());
         propagate(ctx, name, op, travel, stamp.filter(|_| *moved));
     }
     changing(false);
@@ -80,7 +80,7 @@ pub fn obey(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value, op: &Op<'_>) -> Resu
     changing(true);
     let result = listening(ctx, name, |fx| Ok((value.queue.apply(op, fx)?, ())));
     if result.is_ok() {
-        value::raise_serial(ctx.main(), value.queue.last_serial());
+        value::raise_serial(ctx.main(), value.queue.last_serial(), value.queue.wall());
     }
     changing(false);
     result.map(|(done, ())| done)
@@ -98,7 +98,7 @@ pub fn make(ctx: Ctx<'_>, op: &Op<'_>) -> Result<(Box<Value>, Done, Stamp), Erro
     let mut queue = Queue::new(config::defaults(main), stamp);
     let mut fx = Effects::default();
     let outcome = queue.apply(op, &mut fx)?;
-    value::raise_serial(main, queue.last_serial());
+    value::raise_serial(main, queue.last_serial(), wall);
     // That there is a queue now is a change in any case.
     let done = Done { outcome, changed: true, claimed: fx.claimed };
     Ok((Box::new(Value::made(main, queue)), done, stamp))

@@ -51,7 +51,7 @@ impl Value {
     /// A queue that came from bytes.
     #[must_use]
     pub fn loaded(main: Main, queue: Queue) -> Self {
-        raise_serial(main, queue.last_serial());
+        raise_serial(main, queue.last_serial(), clock::wall_ms());
         Self { queue, anchor: None, born: EPOCH.get(main), used: 0, indexed: None, forget: u64::MAX }
     }
 
@@ -230,10 +230,14 @@ impl Value {
         for worker in self.queue.workers() {
             let since = if worker.active > 0 || is_waiting(worker.name) { now } else { worker.last_seen };
             let due = since.saturating_add(ttl);
-            if due <= now && gone.len() < limit {
+            if due > now {
+                next = next.min(due);
+            } else if gone.len() < limit {
                 gone.push(worker.name.into());
             } else {
-                next = next.min(due);
+                // The rest is for the next run, at once.
+                self.forget = boot;
+                return gone;
             }
         }
         // One look settles many: not more than 16 looks per TTL, at most a second late.
@@ -244,10 +248,17 @@ impl Value {
     }
 }
 
-/// Serials taken from now on are larger than this one.
+/// A queue may be ahead of the wall clock by so much, in ms (a year), before its serials are taken
+/// for made up.
+const SERIAL_AHEAD_MS: u64 = 31_536_000_000;
+
+/// Serials taken from now on are larger than this one. `wall` is the wall clock, Unix ms.
+///
+/// A queue from hostile bytes must not spoil the ids of all others: serials from a far future stay
+/// with the queue that brought them.
 #[inline]
-pub fn raise_serial(main: Main, serial: Serial) {
-    if serial.0 > SERIAL.get(main) {
+pub fn raise_serial(main: Main, serial: Serial, wall: u64) {
+    if serial.0 > SERIAL.get(main) && serial.millis() <= wall.saturating_add(SERIAL_AHEAD_MS) {
         SERIAL.set(main, serial.0);
     }
 }
@@ -257,5 +268,5 @@ pub fn raise_serial(main: Main, serial: Serial) {
 pub fn promoted(main: Main) {
     EPOCH.set(main, EPOCH.get(main).saturating_add(1));
     let wall = clock::primary_wall_ms(main).max(clock::wall_ms());
-    raise_serial(main, Serial::first_of(wall.saturating_add(SERIAL_MARGIN_MS)));
+    raise_serial(main, Serial::first_of(wall.saturating_add(SERIAL_MARGIN_MS)), wall);
 }

@@ -6,7 +6,9 @@
 //! `bounds` about memory and work.
 
 mod bounds;
+mod extremes;
 mod formats;
+mod groups;
 mod harness;
 mod memory;
 mod model;
