@@ -14,6 +14,7 @@ mod common;
 mod blocking;
 mod bytes;
 mod errors;
+mod groups;
 mod keys;
 mod operators;
 mod persistence;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ("recovery", recovery::TESTS),
         ("results", results::TESTS),
         ("operators", operators::TESTS),
+        ("groups", groups::TESTS),
         ("errors", errors::TESTS),
         ("bytes", bytes::TESTS),
         ("time", time::TESTS),
