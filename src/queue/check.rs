@@ -91,9 +91,8 @@ impl Queue {
         let key = (job.at, job.arrival);
         let found = match job.state {
             State::Ready => {
-                let rank = u8::MAX.saturating_sub(job.priority);
                 let group = self.groups.get(job.group);
-                group.is_some_and(|group| group.ready.contains(rank, (job.since, job.arrival), slot))
+                group.is_some_and(|group| group.ready.contains(job.priority, (job.since, job.arrival), slot))
             }
             State::Delayed if job.follows_wall => self.delayed_wall.contains(key, slot),
             State::Delayed => self.delayed.contains(key, slot),

@@ -10,7 +10,6 @@
 //! All operations are O(log n) in the number of groups and tenants.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use hashbrown::HashMap;
 
@@ -22,7 +21,7 @@ use super::mover::Counted;
 use super::serial::Serial;
 use super::settings::{GroupDefaults, GroupSettings, TenantSettings};
 use super::slab::{Number, Slab};
-use super::timeline::Ready;
+use super::timeline::{Ready, Sorted};
 
 /// Where a group lies. Says nothing about order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -86,7 +85,7 @@ pub(super) struct Group {
     /// Its jobs, by state.
     pub counts: Counts,
     /// Its jobs that were handed out before and are delayed.
-    pub retrying: usize,
+    pub retrying: u32,
     /// Its place in the tenant's rotation, while it stands there.
     pub turn: Option<u64>,
     /// When it is to be looked at again.
@@ -101,7 +100,7 @@ pub(super) struct Tenant {
     pub settings: TenantSettings,
     pub gate: Gate,
     /// By turn.
-    rotation: BTreeMap<u64, GroupNo>,
+    rotation: Sorted<u64, GroupNo>,
     names: HashMap<Box<[u8]>, GroupNo>,
     /// What it got, times [`STRIDE`], divided by its weight.
     pub pass: u64,
@@ -122,7 +121,7 @@ pub(super) struct Groups {
     groups: Slab<GroupNo, Group>,
     tenants: Slab<TenantNo, Tenant>,
     tenant_names: HashMap<Box<[u8]>, TenantNo>,
-    by_birth: BTreeMap<u64, GroupNo>,
+    by_birth: Sorted<u64, GroupNo>,
     tenants_by_birth: BTreeMap<u64, TenantNo>,
     /// By pass, then turn.
     rotation: BTreeMap<(u64, u64), TenantNo>,
@@ -231,7 +230,7 @@ impl Groups {
             groups: Slab::default(),
             tenants: Slab::default(),
             tenant_names: HashMap::new(),
-            by_birth: BTreeMap::new(),
+            by_birth: Sorted::default(),
             tenants_by_birth: BTreeMap::new(),
             rotation: BTreeMap::new(),
             wakes: BTreeMap::new(),
@@ -277,9 +276,8 @@ impl Groups {
 
     /// Groups, behind the one with this birth.
     pub fn iter_after(&self, born: Option<u64>) -> impl Iterator<Item = (GroupNo, &Group)> {
-        let from = born.map_or(Bound::Unbounded, Bound::Excluded);
-        let range = self.by_birth.range((from, Bound::Unbounded));
-        range.filter_map(|(_, &number)| Some((number, self.groups.get(number)?)))
+        let numbers = self.by_birth.iter_after(born);
+        numbers.filter_map(|(_, number)| Some((number, self.groups.get(number)?)))
     }
 
     pub fn tenants(&self) -> impl Iterator<Item = (TenantNo, &Tenant)> {
@@ -337,7 +335,7 @@ impl Groups {
         }
         for &number in self.tenants_by_birth.values() {
             let Some(tenant) = self.tenants.get_mut(number) else { continue };
-            for (_, number) in std::mem::take(&mut tenant.rotation) {
+            for (_, number) in std::mem::take(&mut tenant.rotation).iter() {
                 self.next_turn = self.next_turn.saturating_add(1);
                 tenant.rotation.insert(self.next_turn, number);
                 if let Some(group) = self.groups.get_mut(number) {
@@ -365,7 +363,7 @@ impl Groups {
             born,
             settings: TenantSettings::default(),
             gate: Gate::default(),
-            rotation: BTreeMap::new(),
+            rotation: Sorted::default(),
             names: HashMap::new(),
             pass: self.pass_floor,
             turn: None,
@@ -419,11 +417,11 @@ impl Groups {
     }
 
     fn is_born(&self, born: u64) -> bool {
-        self.by_birth.contains_key(&born) || self.tenants_by_birth.contains_key(&born)
+        self.by_birth.get(born).is_some() || self.tenants_by_birth.contains_key(&born)
     }
 
     pub fn born(&self, born: u64) -> Option<GroupNo> {
-        self.by_birth.get(&born).copied()
+        self.by_birth.get(born)
     }
 
     pub fn tenant_born(&self, born: u64) -> Option<TenantNo> {
@@ -433,7 +431,7 @@ impl Groups {
     /// The group that is next in turn, as things were when it was last looked at.
     pub fn first(&self) -> Option<GroupNo> {
         let (_, tenant) = self.rotation.first_key_value()?;
-        self.tenants.get(*tenant)?.rotation.first_key_value().map(|(_, &group)| group)
+        self.tenants.get(*tenant)?.rotation.first().map(|(_, group)| group)
     }
 
     /// The group that is next in turn and really eligible. Those that are not, because a default
@@ -498,7 +496,7 @@ impl Groups {
         let Some(group) = self.groups.get_mut(number) else { return };
         for (counted, comes) in [(before, false), (after, true)] {
             let Some(Counted { state, is_retry, .. }) = counted else { continue };
-            let step = |count: &mut usize| {
+            let step = |count: &mut u32| {
                 *count = if comes { count.saturating_add(1) } else { count.saturating_sub(1) };
             };
             if let Some(count) = group.counts.of(state) {
@@ -583,7 +581,7 @@ impl Groups {
         if let Some(turn) = group.turn.take()
             && let Some(tenant) = self.tenants.get_mut(group.tenant)
         {
-            tenant.rotation.remove(&turn);
+            tenant.rotation.remove(turn);
             self.eligible = self.eligible.saturating_sub(usize::from(tenant.turn.is_some()));
         }
     }
@@ -655,8 +653,9 @@ impl Groups {
     /// Looks at the next group after a default changed. Whether there was one.
     pub fn review_one(&mut self, terms: Terms) -> bool {
         let Some(from) = self.review else { return false };
-        match self.by_birth.range(from..).next() {
-            Some((&born, &number)) => {
+        let next = self.by_birth.iter_after(from.checked_sub(1)).next();
+        match next {
+            Some((born, number)) => {
                 self.review = Some(born.saturating_add(1));
                 self.refresh(number, terms);
             }
@@ -667,7 +666,7 @@ impl Groups {
 
     fn forget(&mut self, number: GroupNo) {
         let Some(group) = self.groups.remove(number) else { return };
-        self.by_birth.remove(&group.born);
+        self.by_birth.remove(group.born);
         self.name_bytes = self.name_bytes.saturating_sub(group.name.len());
         if let Some(tenant) = self.tenants.get_mut(group.tenant) {
             tenant.names.remove(&group.name);
@@ -692,7 +691,7 @@ impl Groups {
     /// is about to be looked at anyway.
     pub fn audit(&self, terms: Terms) -> Result<(), String> {
         let mut standing = 0usize;
-        for (&born, &number) in &self.by_birth {
+        for (born, number) in self.by_birth.iter() {
             let group = self.get(number).ok_or("a group is missing")?;
             let name = format!("group {:?}", String::from_utf8_lossy(&group.name));
             let tenant = self.tenant(group.tenant).ok_or("a tenant is missing")?;
@@ -718,7 +717,7 @@ impl Groups {
             }
             if let Some(turn) = group.turn {
                 standing = standing.saturating_add(1);
-                if tenant.rotation.get(&turn) != Some(&number) || turn > self.next_turn {
+                if tenant.rotation.get(turn) != Some(number) || turn > self.next_turn {
                     return Err(format!("I13: {name} is not in the rotation"));
                 }
             }

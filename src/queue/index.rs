@@ -21,7 +21,7 @@ use super::timeline::Sorted;
 /// All ids of a queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    serials: Sorted<Serial>,
+    serials: Sorted<Serial, Slot>,
     customs: Customs,
 }
 

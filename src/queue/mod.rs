@@ -140,14 +140,14 @@ pub struct Totals {
 
 /// Jobs per state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts([usize; State::ALL.len()]);
+struct Counts([u32; State::ALL.len()]);
 
 impl Counts {
     fn get(&self, state: State) -> usize {
-        self.0.get(state as usize).copied().unwrap_or(0)
+        self.0.get(state as usize).map_or(0, |&count| count as usize)
     }
 
-    fn of(&mut self, state: State) -> Option<&mut usize> {
+    fn of(&mut self, state: State) -> Option<&mut u32> {
         self.0.get_mut(state as usize)
     }
 }

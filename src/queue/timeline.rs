@@ -2,7 +2,9 @@
 //!
 //! They hold slots and know nothing of what is in them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
 
 use super::job::Slot;
 use super::serial::Serial;
@@ -11,40 +13,40 @@ use super::serial::Serial;
 pub(super) type Key = (u64, Serial);
 
 /// Slots ordered by instant, then by arrival.
-pub(super) type Timeline = Sorted<Key>;
+pub(super) type Timeline = Sorted<Key, Slot>;
 
 /// Entries of a full chunk.
 const CHUNK: usize = 128;
 
-/// Slots ordered by a unique key.
+/// Small values ordered by a unique key.
 ///
 /// A list of sorted chunks: what queues do nearly always, appending at the end, taking from the
 /// front, and finding neighbours of what was found before, touches one chunk and moves nothing.
 /// Elsewhere it is two binary searches and a move within a chunk; now and then the list of chunks
 /// moves by one, some 48 bytes for each 128 entries.
 #[derive(Clone, Debug)]
-pub(super) struct Sorted<K> {
+pub(super) struct Sorted<K, V> {
     /// None is empty, but for a single one that is kept.
-    chunks: VecDeque<Chunk<K>>,
+    chunks: VecDeque<Chunk<K, V>>,
     len: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Chunk<K> {
+struct Chunk<K, V> {
     /// Not above its first key, and above the last one of the chunk before.
     from: K,
-    entries: VecDeque<(K, Slot)>,
+    entries: VecDeque<(K, V)>,
 }
 
-impl<K> Default for Sorted<K> {
+impl<K, V> Default for Sorted<K, V> {
     fn default() -> Self {
         Self { chunks: VecDeque::new(), len: 0 }
     }
 }
 
-impl<K: Copy + Ord> Sorted<K> {
+impl<K: Copy + Ord, V: Copy + PartialEq> Sorted<K, V> {
     /// Bytes that one entry takes, about: chunks are full, but for those split or shrunk.
-    pub const ENTRY_BYTES: usize = size_of::<(K, Slot)>() + size_of::<(K, Slot)>() / 6;
+    pub const ENTRY_BYTES: usize = size_of::<(K, V)>() + size_of::<(K, V)>() / 6;
 
     /// The chunk in which a key is or would be.
     fn chunk_of(&self, key: K) -> usize {
@@ -62,17 +64,17 @@ impl<K: Copy + Ord> Sorted<K> {
     }
 
     /// Adds an entry under a key that is not there.
-    pub fn insert(&mut self, key: K, slot: Slot) {
+    pub fn insert(&mut self, key: K, value: V) {
         self.len = self.len.saturating_add(1);
         let last = self.chunks.back().and_then(|chunk| chunk.entries.back());
         if last.is_none_or(|&(last, _)| last < key) {
             match self.chunks.back_mut() {
                 Some(chunk) if chunk.entries.is_empty() => {
                     chunk.from = key;
-                    chunk.entries.push_back((key, slot));
+                    chunk.entries.push_back((key, value));
                 }
-                Some(chunk) if chunk.entries.len() < CHUNK => chunk.entries.push_back((key, slot)),
-                _ => self.chunks.push_back(Chunk { from: key, entries: VecDeque::from([(key, slot)]) }),
+                Some(chunk) if chunk.entries.len() < CHUNK => chunk.entries.push_back((key, value)),
+                _ => self.chunks.push_back(Chunk { from: key, entries: VecDeque::from([(key, value)]) }),
             }
             return;
         }
@@ -80,7 +82,7 @@ impl<K: Copy + Ord> Sorted<K> {
         let Some(chunk) = self.chunks.get_mut(number) else { return };
         let place = chunk.entries.partition_point(|&(other, _)| other < key);
         chunk.from = chunk.from.min(key);
-        chunk.entries.insert(place, (key, slot));
+        chunk.entries.insert(place, (key, value));
         if chunk.entries.len() > CHUNK {
             let entries = chunk.entries.split_off(CHUNK / 2);
             if let Some(&(from, _)) = entries.front() {
@@ -89,17 +91,17 @@ impl<K: Copy + Ord> Sorted<K> {
         }
     }
 
-    /// The slot that was under the key.
-    pub fn remove(&mut self, key: K) -> Option<Slot> {
+    /// The value that was under the key.
+    pub fn remove(&mut self, key: K) -> Option<V> {
         let (number, place) = self.locate(key)?;
         let chunk = self.chunks.get_mut(number)?;
-        let (_, slot) = chunk.entries.remove(place)?;
+        let (_, value) = chunk.entries.remove(place)?;
         self.len = self.len.saturating_sub(1);
         let left = chunk.entries.len();
         if left < CHUNK / 4 && self.chunks.len() > 1 {
             self.tidy(number, left);
         }
-        Some(slot)
+        Some(value)
     }
 
     /// Gives back the room of a chunk that has become small.
@@ -123,7 +125,7 @@ impl<K: Copy + Ord> Sorted<K> {
         }
     }
 
-    pub fn first(&self) -> Option<(K, Slot)> {
+    pub fn first(&self) -> Option<(K, V)> {
         self.chunks.front()?.entries.front().copied()
     }
 
@@ -139,20 +141,20 @@ impl<K: Copy + Ord> Sorted<K> {
         self.len.saturating_mul(Self::ENTRY_BYTES)
     }
 
-    pub fn get(&self, key: K) -> Option<Slot> {
+    pub fn get(&self, key: K) -> Option<V> {
         let (number, place) = self.locate(key)?;
-        self.chunks.get(number)?.entries.get(place).map(|&(_, slot)| slot)
+        self.chunks.get(number)?.entries.get(place).map(|&(_, value)| value)
     }
 
-    pub fn contains(&self, key: K, slot: Slot) -> bool {
-        self.get(key) == Some(slot)
+    pub fn contains(&self, key: K, value: V) -> bool {
+        self.get(key) == Some(value)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (K, Slot)> {
+    pub fn iter(&self) -> impl Iterator<Item = (K, V)> {
         self.iter_after(None)
     }
 
-    pub fn iter_after(&self, key: Option<K>) -> impl Iterator<Item = (K, Slot)> {
+    pub fn iter_after(&self, key: Option<K>) -> impl Iterator<Item = (K, V)> {
         let number = key.map_or(0, |key| self.chunk_of(key));
         let place = key.map_or(0, |key| {
             let chunk = self.chunks.get(number);
@@ -172,48 +174,58 @@ impl Timeline {
     }
 }
 
-/// Ready jobs: higher priority first, then by the instant from which they could run, then by
-/// arrival. This is the one place that ready jobs are taken from.
+/// Ready jobs of a group: higher priority first, then by the instant from which they could run, then
+/// by arrival.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ready {
-    /// By rank, which is 255 - priority. None is empty, but for one that was the last and is kept.
-    ranks: BTreeMap<u8, Timeline>,
+    /// By rank, which is 255 - priority. Most groups use one. None is empty, but for one that was
+    /// the last and is kept.
+    ranks: SmallVec<[(u8, Timeline); 1]>,
     len: usize,
 }
 
 impl Ready {
-    const fn rank(priority: u8) -> u8 {
-        u8::MAX.saturating_sub(priority)
+    /// Where the timeline of a priority is, or would be.
+    fn place(&self, priority: u8) -> Result<usize, usize> {
+        let rank = u8::MAX.saturating_sub(priority);
+        self.ranks.binary_search_by_key(&rank, |&(rank, _)| rank)
     }
 
     pub fn insert(&mut self, priority: u8, key: Key, slot: Slot) {
-        self.ranks.entry(Self::rank(priority)).or_default().insert(key, slot);
-        self.len = self.len.saturating_add(1);
+        let place = self.place(priority).unwrap_or_else(|place| {
+            self.ranks.insert(place, (u8::MAX.saturating_sub(priority), Timeline::default()));
+            place
+        });
+        if let Some((_, timeline)) = self.ranks.get_mut(place) {
+            timeline.insert(key, slot);
+            self.len = self.len.saturating_add(1);
+        }
     }
 
     /// Whether the entry was there.
     pub fn remove(&mut self, priority: u8, key: Key) -> bool {
-        let rank = Self::rank(priority);
-        let Some(timeline) = self.ranks.get_mut(&rank) else { return false };
+        let Ok(place) = self.place(priority) else { return false };
+        let Some((_, timeline)) = self.ranks.get_mut(place) else { return false };
         let removed = timeline.remove(key).is_some();
         if timeline.is_empty() && self.ranks.len() > 1 {
-            self.ranks.remove(&rank);
+            self.ranks.remove(place);
         }
         self.len = self.len.saturating_sub(usize::from(removed));
         removed
     }
 
-    pub fn contains(&self, rank: u8, key: Key, slot: Slot) -> bool {
-        self.ranks.get(&rank).is_some_and(|timeline| timeline.contains(key, slot))
+    pub fn contains(&self, priority: u8, key: Key, slot: Slot) -> bool {
+        let timeline = self.place(priority).ok().and_then(|place| self.ranks.get(place));
+        timeline.is_some_and(|(_, timeline)| timeline.contains(key, slot))
     }
 
     pub fn first(&self) -> Option<Slot> {
-        self.ranks.values().find_map(Timeline::first).map(|(_, slot)| slot)
+        self.ranks.iter().find_map(|(_, timeline)| timeline.first()).map(|(_, slot)| slot)
     }
 
     /// The least instant over all priorities. O(priorities in use).
     pub fn oldest(&self) -> Option<u64> {
-        self.ranks.values().filter_map(|timeline| Some(timeline.first()?.0.0)).min()
+        self.ranks.iter().filter_map(|(_, timeline)| Some(timeline.first()?.0.0)).min()
     }
 
     pub const fn len(&self) -> usize {
@@ -222,7 +234,9 @@ impl Ready {
 
     /// Rank, key and slot, in the order in which they will be claimed.
     pub fn iter_after(&self, from: Option<(u8, Key)>) -> impl Iterator<Item = (u8, Key, Slot)> {
-        self.ranks.range(from.map_or(0, |(rank, _)| rank)..).flat_map(move |(&rank, timeline)| {
+        let least = from.map_or(0, |(rank, _)| rank);
+        let ranks = self.ranks.iter().filter(move |&&(rank, _)| rank >= least);
+        ranks.flat_map(move |&(rank, ref timeline)| {
             let key = from.filter(|&(first, _)| first == rank).map(|(_, key)| key);
             timeline.iter_after(key).map(move |(key, slot)| (rank, key, slot))
         })
@@ -231,6 +245,8 @@ impl Ready {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
