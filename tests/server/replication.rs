@@ -286,6 +286,7 @@ fn failover_with_due_timers(lab: &Lab) {
     }
     let mut waiters: Vec<Client> =
         (0..20).map(|number| waiting_claim(&primary, "q", &format!("w{number}"), 0)).collect();
+    primary.wait_for_sync(&replica);
     // The replica stands still, so the pause lasts; the failover is forced after that time.
     replica.signal("STOP");
     enqueue(&mut c, "other", "the replica lags behind");
