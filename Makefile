@@ -78,6 +78,10 @@ run: deps build ## start redis-server with the module in the foreground on PORT;
 demo: deps build ## hash every file below DIR with several workers, kill one of them, and check every result
 	@python3 tests/demo/demo.py --module $(MODULE) $(if $(DIR),--dir '$(DIR)') $(if $(FILES),--files $(FILES))
 
+.PHONY: forward
+forward: deps build ## forward payloads to HTTP endpoints of many tenants, some slow, some down, and check who waits for whom
+	@python3 tests/forwarding/forward.py --module $(MODULE) $(ARGS)
+
 # Prints a warning and goes on when the newer server cannot be had: a machine without this registry can still test.
 .PHONY: newer-server
 newer-server:
@@ -101,11 +105,12 @@ newer-server:
 	rm -rf build/download
 
 .PHONY: test
-test: deps newer-server build test-core test-server ## run every test but the soak, on every server there is
+test: deps newer-server build test-core test-server test-forward ## run every test but the soak, on every server there is
 	@echo; echo 'make test ran:'; \
 	echo '  - the tests of the core (units, scenarios, small worlds, simulation, formats)'; \
-	IFS=:; for server in $(RQ_SERVERS); do \
+	servers='$(RQ_SERVERS)'; IFS=:; for server in $$servers; do \
 		echo "  - the server tests against $$("$$server" --version | sed 's/ sha=.*//') ($$server)"; done; \
+	echo '  - the forwarding of payloads over HTTP (make forward), against the first of them'; \
 	[ -x $(NEWER_SERVER) ] || echo '*** NOT against a server of version 8: it could not be fetched, see above'; \
 	echo 'It did not run the soak: make test-server SOAK=1'
 
@@ -116,6 +121,11 @@ test-core:
 .PHONY: test-server
 test-server:
 	RQ_SERVERS='$(RQ_SERVERS)' RQ_MODULE='$(MODULE)' RQ_SOAK='$(SOAK)' $(CARGO) test --test server -- $(ARGS)
+
+# Against the first server only: it takes half a minute, and what depends on the server is in test-server.
+.PHONY: test-forward
+test-forward:
+	@python3 tests/forwarding/forward.py --module '$(MODULE)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))'
 
 .PHONY: lint
 lint: ## check the format and let clippy look at everything, warnings being errors

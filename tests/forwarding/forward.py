@@ -18,7 +18,7 @@ others is a limit per *tenant*. Here 4 workers hold 2 payloads each, and each of
 beforehand who will be slow), may have 2 of these 8 places. That they could want 10 places together is on purpose: nothing
 is reserved, so hardly any place idles, and yet no tenant can take more than a quarter. GROUP-CONCURRENCY keeps an
 endpoint from being flooded and bounds what is lost when it goes down; one endpoint asks for one request at a time.
-`--without-limits` leaves out the limits of the tenants, and the comparison at the end fails.
+`--without-limits` leaves out the limits of the tenants; then the comparison at the end fails.
 
 Then the two fast tenants do the same alone, and their longest waits are compared. The checks are at the end; each one that
 fails is named, and the exit code is 1.
@@ -461,13 +461,25 @@ def most_probes(down):
         level, count = level + 1, count + 1
 
 
-def check(run, alone, limits):
-    """What is not as it should be; prints what is."""
+def say(text, wrong):
+    """Prints what is claimed, and whether it is true. Gives what is wrong with it."""
+    print(f"  {'ok   ' if not wrong else 'WRONG'} {text}")
+    return [f"{text}: {name}" for name in wrong]
+
+
+def compare(run, alone):
+    together, single = run.longest(), alone.longest()
+    limit = FACTOR * single + ALLOWANCE
+    text = f"the fast tenants waited {together:,.0f} ms at most, alone {single:,.0f} ms; allowed {FACTOR} × that and {ALLOWANCE} ms: {limit:,.0f} ms"
+    return say(text, ["too long"] if together > limit else [])
+
+
+def check(run, alone):
+    """What is not as it should be, the waits apart."""
     problems = []
 
     def claim(text, wrong):
-        print(f"  {'ok   ' if not wrong else 'WRONG'} {text}")
-        problems.extend(f"{text}: {name}" for name in wrong)
+        problems.extend(say(text, wrong))
 
     def named(endpoint, text):
         return f"{endpoint.tenant}/{endpoint.name} {text}"
@@ -573,12 +585,6 @@ def check(run, alone, limits):
         ]
         + ([] if run.pauses and run.reasons else ["nothing was paused"]),
     )
-    together, single = run.longest(), alone.longest()
-    limit = FACTOR * single + ALLOWANCE
-    claim(
-        f"the fast tenants waited at most {together:,.0f} ms, alone {single:,.0f} ms; allowed {FACTOR} × that and {ALLOWANCE} ms: {limit:,.0f} ms",
-        ["too long" if limits else "as was to be expected without limits of the tenants"] if together > limit else [],
-    )
     return problems
 
 
@@ -623,20 +629,34 @@ class Forwarding:
     def run(self):
         limits = not self.options.without_limits
         self.start_server()
-        run = Run(self, "hooks", ("swift", "brisk", "slow", "outage", "picky"), limits)
-        print(f"{len(run.endpoints)} endpoints of 5 tenants, {WORKERS} workers with {PLACES} places each; it takes half a minute", flush=True)
-        run.run()
-        alone = Run(self, "alone", FAST, limits)
-        alone.run()
-        run.print_reasons()
-        run.print_table()
-        print(f"\n  {'fast alone':10} {sum(len(e.sent) for e in alone.endpoints):5} {sum(len(e.attempts) for e in alone.endpoints):8} {alone.longest():9,.0f} ms")
-        print()
-        problems = check(run, alone, limits)
+        problems = []
+        for again in (False, True):
+            run, alone = self.run_both(again, limits)
+            problems += check(run, alone)
+            too_long = compare(run, alone)
+            if not too_long or again or not limits:
+                break
+            # A machine that had other things to do is told from a fault by this: the fault is there each time.
+            print("\nThe waits again, in case something else kept the machine busy:\n", flush=True)
+        problems += too_long
         for problem in problems:
             print(f"WRONG: {problem}", file=sys.stderr)
         print("\nEverything is as it should be." if not problems else "\nThe example FAILED.")
         return 1 if problems else 0
+
+    def run_both(self, again, limits):
+        """All tenants together, then the fast ones alone."""
+        run = Run(self, "hooks-again" if again else "hooks", ("swift", "brisk", "slow", "outage", "picky"), limits)
+        print(f"{len(run.endpoints)} endpoints of 5 tenants, {WORKERS} workers with {PLACES} places each; it takes half a minute", flush=True)
+        run.run()
+        alone = Run(self, "alone-again" if again else "alone", FAST, limits)
+        alone.run()
+        run.print_reasons()
+        run.print_table()
+        sent = sum(len(endpoint.sent) for endpoint in alone.endpoints)
+        attempts = sum(len(endpoint.attempts) for endpoint in alone.endpoints)
+        print(f"\n  {'fast alone':10} {sent:5} {attempts:8} {alone.longest():9,.0f} ms\n")
+        return run, alone
 
     def clean(self):
         for process in reversed(self.processes):  # the server last
