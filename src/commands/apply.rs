@@ -48,9 +48,16 @@ pub fn apply(call: &mut Call<'_>) -> Result<(), Refusal> {
         };
         if let Err(text) = result {
             // The others may still fit.
+            call.count_refused();
             log(c"warning", &format!("a message of the primary or the AOF was refused: {text}"));
             wrong = Some(text);
         }
+    }
+    if wrong.is_some() && call.loads_aof() {
+        // The server would go on without the queue, and say so in one line of its log. As with any other
+        // damaged file, it is better not to start.
+        log(c"warning", "the AOF is damaged: not starting, rather than losing a queue");
+        std::process::exit(1);
     }
     match wrong {
         Some(text) => Err(Refusal::Syntax(format!("a message was refused: {text}"))),

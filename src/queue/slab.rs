@@ -15,21 +15,28 @@ pub(super) trait Number: Copy + Eq {
 const CHUNK_BITS: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
+/// Entries that an empty chunk keeps room for, so that a queue that hovers around empty allocates
+/// little, and one that stays empty keeps little.
+const KEPT: usize = 16;
+
 /// Values in numbered slots. All operations are O(1), or O(log n) in the number of chunks.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<N, T> {
-    chunks: Vec<Option<Box<Chunk<T>>>>,
+    chunks: Vec<Option<Chunk<T>>>,
     /// Chunks with a free entry, present or not. The lowest is filled first, so that high ones
     /// empty and go.
     open: BTreeSet<u32>,
     present: usize,
     len: usize,
+    /// Entries that there is room for.
+    room: usize,
     numbers: PhantomData<fn() -> N>,
 }
 
 #[derive(Clone, Debug)]
 struct Chunk<T> {
-    entries: [Option<T>; CHUNK],
+    /// Grows up to [`CHUNK`].
+    entries: Vec<Option<T>>,
     used: usize,
     /// No entry below this one is free.
     lowest_free: usize,
@@ -37,7 +44,35 @@ struct Chunk<T> {
 
 impl<N, T> Default for Slab<N, T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), open: BTreeSet::new(), present: 0, len: 0, numbers: PhantomData }
+        Self { chunks: Vec::new(), open: BTreeSet::new(), present: 0, len: 0, room: 0, numbers: PhantomData }
+    }
+}
+
+impl<T> Chunk<T> {
+    /// Puts a value into the lowest free entry. `None`: there is none.
+    fn insert(&mut self, value: T) -> Option<usize> {
+        let from = self.lowest_free;
+        let free = self.entries.iter().skip(from).position(Option::is_none).map(|at| at.saturating_add(from));
+        let entry = free.unwrap_or(self.entries.len());
+        match self.entries.get_mut(entry) {
+            Some(place) => *place = Some(value),
+            None if entry < CHUNK => self.entries.push(Some(value)),
+            None => return None,
+        }
+        self.lowest_free = entry.saturating_add(1);
+        self.used = self.used.saturating_add(1);
+        Some(entry)
+    }
+
+    fn remove(&mut self, entry: usize) -> Option<T> {
+        let value = self.entries.get_mut(entry)?.take()?;
+        self.used = self.used.saturating_sub(1);
+        self.lowest_free = self.lowest_free.min(entry);
+        if self.used == 0 {
+            self.entries.clear();
+            self.entries.shrink_to(KEPT);
+        }
+        Some(value)
     }
 }
 
@@ -48,9 +83,9 @@ impl<N: Number, T> Slab<N, T> {
 
     /// Bytes of its chunks.
     pub fn bytes(&self) -> usize {
-        self.present
-            .saturating_mul(size_of::<Chunk<T>>())
-            .saturating_add(self.chunks.capacity().saturating_mul(size_of::<usize>()))
+        self.room
+            .saturating_mul(size_of::<Option<T>>())
+            .saturating_add(self.chunks.capacity().saturating_mul(size_of::<Option<Chunk<T>>>()))
     }
 
     fn place(slot: N) -> (usize, usize) {
@@ -67,7 +102,7 @@ impl<N: Number, T> Slab<N, T> {
         self.chunks.get_mut(chunk)?.as_mut()?.entries.get_mut(entry)?.as_mut()
     }
 
-    /// The slot that the next insert will use; `None` when all 2^32 are taken.
+    /// Where the value is now; `None` when all 2^32 slots are taken.
     pub fn insert(&mut self, value: T) -> Option<N> {
         let number = match self.open.first() {
             Some(&number) => number,
@@ -80,37 +115,33 @@ impl<N: Number, T> Slab<N, T> {
             }
         };
         let place = self.chunks.get_mut(number as usize)?;
-        if place.is_none() {
-            self.present = self.present.saturating_add(1);
-        }
-        let chunk = place.get_or_insert_with(|| {
-            Box::new(Chunk { entries: [const { None }; CHUNK], used: 0, lowest_free: 0 })
-        });
-        let from = chunk.lowest_free;
-        let free = chunk.entries.iter().skip(from).position(Option::is_none)?.saturating_add(from);
-        *chunk.entries.get_mut(free)? = Some(value);
-        chunk.lowest_free = free.saturating_add(1);
-        chunk.used = chunk.used.saturating_add(1);
+        self.present = self.present.saturating_add(usize::from(place.is_none()));
+        let chunk = place.get_or_insert_with(|| Chunk { entries: Vec::new(), used: 0, lowest_free: 0 });
+        let room = chunk.entries.capacity();
+        let entry = chunk.insert(value)?;
+        self.room = self.room.saturating_add(chunk.entries.capacity()).saturating_sub(room);
         if chunk.used == CHUNK {
             self.open.remove(&number);
         }
         self.len = self.len.saturating_add(1);
-        u32::try_from(free).ok().map(|entry| N::new(number << CHUNK_BITS | entry))
+        u32::try_from(entry).ok().map(|entry| N::new(number << CHUNK_BITS | entry))
     }
 
     pub fn remove(&mut self, slot: N) -> Option<T> {
         let (number, entry) = Self::place(slot);
         let place = self.chunks.get_mut(number)?;
         let chunk = place.as_mut()?;
-        let value = chunk.entries.get_mut(entry)?.take()?;
+        let room = chunk.entries.capacity();
+        let value = chunk.remove(entry)?;
+        let (used, left) = (chunk.used, chunk.entries.capacity());
         self.len = self.len.saturating_sub(1);
-        chunk.used = chunk.used.saturating_sub(1);
-        chunk.lowest_free = chunk.lowest_free.min(entry);
-        if chunk.used == CHUNK.saturating_sub(1) {
+        if used == CHUNK.saturating_sub(1) {
             self.open.insert(slot.number() >> CHUNK_BITS);
         }
-        // One empty chunk is kept, so that a queue that hovers around empty allocates nothing.
-        if chunk.used == 0 && self.present > 1 {
+        // One empty chunk is kept.
+        let goes = used == 0 && self.present > 1;
+        self.room = self.room.saturating_sub(room).saturating_add(if goes { 0 } else { left });
+        if goes {
             *place = None;
             self.present = self.present.saturating_sub(1);
             self.shrink();
@@ -176,6 +207,8 @@ mod tests {
         for slot in model.into_keys() {
             slab.remove(slot);
         }
-        assert!(slab.bytes() < 2 * size_of::<Chunk<u64>>(), "{} bytes left", slab.bytes());
+        let held: usize = slab.chunks.iter().flatten().map(|chunk| chunk.entries.capacity()).sum();
+        assert_eq!((slab.room, slab.present), (held, 1));
+        assert!(slab.bytes() < 50 * size_of::<Chunk<u64>>(), "{} bytes left", slab.bytes());
     }
 }

@@ -322,6 +322,14 @@ impl<'a> Call<'a> {
     /// See [`Refusal`]; nothing has changed then.
     pub fn claim(&mut self, request: ClaimRequest<'_>) -> Result<(), Refusal> {
         let obeys = self.obeys();
+        if request.queues > 1 {
+            // An error changes nothing: no key of another type may be met after a queue was changed.
+            for at in request.first_queue..request.first_queue.saturating_add(request.queues) {
+                if matches!(Key::open(self.ctx, self.args.string(at)?, Access::Read).held(), Held::Other) {
+                    return Err(Refusal::WrongType);
+                }
+            }
+        }
         for at in request.first_queue..request.first_queue.saturating_add(request.queues) {
             if self.claim_of(at, &request, obeys)? {
                 return Ok(());
@@ -345,6 +353,17 @@ impl<'a> Call<'a> {
         }
         self.out.null();
         Ok(())
+    }
+
+    /// Whether the AOF is being loaded by this call.
+    #[must_use]
+    pub fn loads_aof(&self) -> bool {
+        self.ctx.is_aof()
+    }
+
+    /// Counts a message that was refused.
+    pub fn count_refused(&self) {
+        STATE.with(self.ctx.main(), |state| state.stats.refused = state.stats.refused.saturating_add(1));
     }
 
     /// Claims of one queue and replies. `false`: it has nothing; then the asking is noted.

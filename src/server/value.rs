@@ -228,9 +228,13 @@ impl Value {
         let mut next = u64::MAX;
         let mut gone = Vec::new();
         for worker in self.queue.workers() {
-            let since = if worker.active > 0 || is_waiting(worker.name) { now } else { worker.last_seen };
-            let due = since.saturating_add(ttl);
-            if due > now {
+            if worker.active > 0 {
+                // The end of its hold is a change of the queue, and sets a time to look again.
+                continue;
+            }
+            let is_waiting = is_waiting(worker.name);
+            let due = if is_waiting { now } else { worker.last_seen }.saturating_add(ttl);
+            if is_waiting || due > now {
                 next = next.min(due);
             } else if gone.len() < limit {
                 gone.push(worker.name.into());
@@ -240,8 +244,8 @@ impl Value {
                 return gone;
             }
         }
-        // One look settles many: not more than 16 looks per TTL, at most a second late.
-        let grain = (ttl / 16).clamp(1, 1_000);
+        // One look settles many: not more than ten looks a second, at most a second late.
+        let grain = (ttl / 16).clamp(100, 1_000);
         self.forget =
             if next == u64::MAX { u64::MAX } else { self.to_boot(next.max(now.saturating_add(grain))) };
         gone
