@@ -583,7 +583,15 @@ def check(run, alone):
             for attempt in e.attempts
             if start < granted(attempt) < int(end)
         ]
-        + ([] if run.pauses and run.reasons else ["nothing was paused"]),
+        + ([] if run.pauses else ["nothing was paused"]),
+    )
+    held = {(group[b"tenant"].decode(), group[b"group"].decode()): (group[b"held"], group[b"held-by"]) for group in run.reasons}
+    due = {(e.tenant, e.name): {(b"backoff", b"group"), (b"probe", b"group")} for e in run.endpoints if e.temper == "refusing"}
+    due.update({(e.tenant, e.name): {(b"paused", b"tenant")} for e in run.endpoints if e.tenant == PAUSED_TENANT})
+    due[PAUSED_ENDPOINT] = {(b"paused", b"group")}
+    claim(
+        "RQ.GROUP.LIST said of each of these, and of what is down, why it was not served",
+        [f"{'/'.join(name)}: {held.get(name)}" for name, words in due.items() if held.get(name) not in words],
     )
     return problems
 
