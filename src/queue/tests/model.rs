@@ -3,13 +3,25 @@
 //! Jobs lie in one list. Whatever is asked is answered by looking at all of them and sorting.
 //! There are no containers to keep in step, no counters to forget, nothing to index: where this
 //! model and the queue differ, one of them breaks a promise, and the model is the one that a
-//! person can read. It uses the op and outcome types of the queue, its settings, and its back-off
-//! arithmetic (which has its own tests), and nothing else of it.
+//! person can read. It uses the op and outcome types of the queue, its settings, its back-off
+//! arithmetic and its token bucket (which have their own tests), and nothing else of it.
+//!
+//! Groups and tenants stand in line or they do not. That is decided when somebody looks, and who looks
+//! when is part of the promise, as it decides about turns: a group is looked at whenever one of its jobs
+//! comes, goes or moves, when its endpoint was reported on, when it was set, paused or resumed, and by a
+//! sweep at the instant at which time lifts what holds it; its tenant is looked at whenever it is.
 
 use crate::queue::{
-    Backoff, Cancel, Claim, Delivery, Enqueue, Error, Failure, Held, Id, IfExists, JobOptions, Op, Outcome,
-    Reason, Recover, Recovered, Serial, Settings, Stamp, State, Totals, When, Who, backoff, limits,
+    Backoff, Bucket, Cancel, Claim, Delivery, Enqueue, Error, Failure, GroupDefaults, GroupName,
+    GroupSettings, Held, Hold, Holder, Id, IfExists, JobOptions, Op, Outcome, Rate, Reason, Recover,
+    Recovered, Scope, Serial, Settings, Stamp, State, TenantSettings, Totals, When, Who, backoff, limits,
 };
+
+/// What one claim moves a tenant of weight 1 along.
+const STRIDE: u64 = 1 << 20;
+
+/// Tenant and group.
+pub type Name = (Vec<u8>, Vec<u8>);
 
 /// When a delayed job is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +46,7 @@ pub struct Job {
     pub arrival: u64,
     pub custom_id: Option<Vec<u8>>,
     pub payload: Vec<u8>,
+    pub group: Name,
     pub priority: u8,
     pub options: JobOptions,
     pub phase: Phase,
@@ -49,6 +62,8 @@ pub struct Job {
     pub deliveries_of_life: u32,
     pub attempts: u32,
     pub crashes: u32,
+    /// Reports that its endpoint was out of reach or overloaded, in a row.
+    pub refusals: u32,
     pub progress: Option<Vec<u8>>,
     pub result: Option<Vec<u8>>,
     pub error: Option<Vec<u8>>,
@@ -120,6 +135,66 @@ pub struct Worker {
     pub crashed: u64,
 }
 
+/// What a group remembers of an endpoint that was down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Circuit {
+    /// Openings in a row; 0: closed.
+    pub level: u32,
+    /// Open: until when nothing is tried.
+    pub until: u64,
+    /// The last serial when it opened: larger tokens were handed out since.
+    opened: u64,
+    /// The token of the one job that tries whether the endpoint is back.
+    pub probe: Option<u64>,
+    /// The last serial when it closed.
+    closed: u64,
+}
+
+/// What a group remembers of an endpoint that asked for less.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Throttle {
+    /// The end of the rest.
+    pub until: u64,
+    /// The last serial when the rest began.
+    since: u64,
+    pub limit: u32,
+    pub goal: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub name: Name,
+    pub born: u64,
+    pub own: GroupSettings,
+    pub paused_until: Option<u64>,
+    pub bucket: Bucket,
+    pub circuit: Circuit,
+    pub throttle: Option<Throttle>,
+    /// Since which turn it stands in its tenant's line, if it does.
+    pub turn: Option<u64>,
+    /// When a sweep is to look at it.
+    wake: Option<u64>,
+}
+
+impl Group {
+    /// Whether what is reported about its endpoint may matter.
+    fn is_troubled(&self) -> bool {
+        self.circuit.level > 0 || self.throttle.is_some()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    pub name: Vec<u8>,
+    born: u64,
+    pub settings: TenantSettings,
+    pub paused_until: Option<u64>,
+    pub bucket: Bucket,
+    pass: u64,
+    turn: Option<u64>,
+    wake: Option<u64>,
+}
+
 /// A job that ended, as an observer is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
@@ -139,6 +214,16 @@ pub struct Model {
     /// In order of registration.
     pub workers: Vec<Worker>,
     pub paused_until: Option<u64>,
+    bucket: Bucket,
+    /// Both in order of birth. The nameless group of the nameless tenant is always there.
+    pub groups: Vec<Group>,
+    pub tenants: Vec<Tenant>,
+    births: u64,
+    turns: u64,
+    /// The pass that the tenant had that was served last while others stood in line.
+    last_pass: u64,
+    /// The defaults for groups changed: those born from here on are still to be looked at by sweeps.
+    pub review: Option<u64>,
     pub totals: Totals,
     /// What the last op handed out: arrival numbers, best first.
     pub claimed: Vec<u64>,
@@ -159,7 +244,7 @@ enum Return {
 
 impl Model {
     pub fn new(settings: Settings, stamp: Stamp) -> Self {
-        Self {
+        let mut model = Self {
             now: stamp.now,
             wall: stamp.wall,
             serial: stamp.serial.0,
@@ -167,10 +252,19 @@ impl Model {
             jobs: Vec::new(),
             workers: Vec::new(),
             paused_until: None,
+            bucket: Bucket::default(),
+            groups: Vec::new(),
+            tenants: Vec::new(),
+            births: 0,
+            turns: 0,
+            last_pass: 0,
+            review: None,
             totals: Totals::default(),
             claimed: Vec::new(),
             notes: Vec::new(),
-        }
+        };
+        model.make_group(GroupName::default());
+        model
     }
 
     pub fn apply(&mut self, op: &Op<'_>) -> Result<Outcome, Error> {
@@ -236,17 +330,40 @@ impl Model {
                 Ok(Outcome::Bulk { taken, remaining: self.count(State::Dead) })
             }
             Op::Purge { state, count } => self.purge(*state, *count),
-            Op::Pause { length, .. } => {
-                self.paused_until = Some(length.map_or(u64::MAX, |length| self.now + length));
+            Op::Pause { scope, length } => {
+                self.pause(*scope, *length);
                 Ok(Outcome::Done)
             }
-            Op::SetGroup { .. } | Op::SetTenant { .. } => unreachable!("not in the model yet"),
-            Op::Resume { .. } => {
-                self.paused_until = None;
+            Op::Resume { scope } => {
+                self.resume(*scope);
                 Ok(Outcome::Done)
             }
             Op::Set(patch) => {
+                let before = self.settings.group;
                 self.settings = self.settings.patched(patch);
+                if self.settings.group != before {
+                    self.review = Some(0);
+                }
+                Ok(Outcome::Done)
+            }
+            Op::SetGroup { name, patch } => {
+                let before = self.group_at(*name).map(|at| self.groups[at].own).unwrap_or_default();
+                let own = before.patched(patch);
+                if own != before {
+                    let at = self.make_group(*name);
+                    self.groups[at].own = own;
+                    self.look(&owned(*name));
+                }
+                Ok(Outcome::Done)
+            }
+            Op::SetTenant { name, patch } => {
+                let before = self.tenant_at(name).map(|at| self.tenants[at].settings).unwrap_or_default();
+                let settings = before.patched(patch);
+                if settings != before {
+                    let at = self.make_tenant(name);
+                    self.tenants[at].settings = settings;
+                    self.look_at_tenant(name);
+                }
                 Ok(Outcome::Done)
             }
             Op::Sweep { limit } => Ok(Outcome::Swept((0..*limit).take_while(|_| self.settle_one()).count())),
@@ -276,6 +393,13 @@ impl Model {
             && self.jobs == other.jobs
             && self.workers == other.workers
             && self.paused_until == other.paused_until
+            && self.bucket == other.bucket
+            && self.groups == other.groups
+            && self.tenants == other.tenants
+            && self.births == other.births
+            && self.turns == other.turns
+            && self.last_pass == other.last_pass
+            && self.review == other.review
             && self.totals == other.totals
     }
 
@@ -297,8 +421,123 @@ impl Model {
         self.settings.max_len.is_none_or(|max| (self.waiting() + jobs) as u64 <= max)
     }
 
-    pub fn is_paused(&self) -> bool {
-        self.paused_until.is_some_and(|until| until > self.now)
+    pub fn group_at(&self, name: GroupName<'_>) -> Option<usize> {
+        self.groups.iter().position(|group| group.name.0 == name.tenant && group.name.1 == name.group)
+    }
+
+    pub fn tenant_at(&self, name: &[u8]) -> Option<usize> {
+        self.tenants.iter().position(|tenant| tenant.name == name)
+    }
+
+    fn group_of(&self, at: usize) -> usize {
+        let name = &self.jobs[at].group;
+        self.groups.iter().position(|group| group.name == *name).expect("a job has a group")
+    }
+
+    /// Positions of a group's jobs in a state.
+    pub fn jobs_of(&self, group: &Name, state: State) -> Vec<usize> {
+        let of_group = |&at: &usize| self.jobs[at].group == *group && self.jobs[at].state() == state;
+        (0..self.jobs.len()).filter(of_group).collect()
+    }
+
+    pub fn active_of_tenant(&self, tenant: &[u8]) -> usize {
+        let is_active = |job: &&Job| job.group.0 == tenant && job.state() == State::Active;
+        self.jobs.iter().filter(is_active).count()
+    }
+
+    /// What a group goes by. Jobs without a group share no fate, so the defaults are not for them.
+    pub fn terms(&self, group: &Group) -> GroupDefaults {
+        let defaults = if group.name.1.is_empty() { GroupDefaults::default() } else { self.settings.group };
+        GroupDefaults {
+            concurrency: group.own.concurrency.unwrap_or(defaults.concurrency),
+            rate: group.own.rate.unwrap_or(defaults.rate),
+            backoff: group.own.backoff.unwrap_or(defaults.backoff),
+            ordered: group.own.ordered.unwrap_or(defaults.ordered),
+        }
+    }
+
+    /// The least of what is set, what a throttle leaves, and the one that an ordered group has at once.
+    pub fn concurrency(&self, group: &Group) -> Option<u32> {
+        let terms = self.terms(group);
+        let mut limits: Vec<u32> = terms.concurrency.into_iter().collect();
+        limits.extend(group.throttle.as_ref().map(|throttle| throttle.limit));
+        if terms.ordered {
+            limits.push(1);
+        }
+        limits.into_iter().min()
+    }
+
+    /// Why a group would not be served, for reasons of its own.
+    pub fn hold_of_group(&self, group: &Group, now: u64) -> Option<Hold> {
+        let (terms, circuit) = (self.terms(group), &group.circuit);
+        let retries = self.jobs_of(&group.name, State::Delayed);
+        if let Some(until) = group.paused_until.filter(|&until| now < until) {
+            return Some(Hold::Paused(until));
+        }
+        if circuit.level > 0 && now < circuit.until {
+            return Some(Hold::Backoff(circuit.until));
+        }
+        if circuit.level > 0 && circuit.probe.is_some() {
+            return Some(Hold::Probe);
+        }
+        if let Some(throttle) = group.throttle.as_ref().filter(|throttle| now < throttle.until) {
+            return Some(Hold::Throttled(throttle.until));
+        }
+        if terms.ordered && retries.iter().any(|&at| self.jobs[at].deliveries > 0) {
+            return Some(Hold::Ordered);
+        }
+        let active = self.jobs_of(&group.name, State::Active).len();
+        limited(active, self.concurrency(group), group.bucket, terms.rate, now)
+    }
+
+    pub fn hold_of_tenant(&self, tenant: &Tenant, now: u64) -> Option<Hold> {
+        if let Some(until) = tenant.paused_until.filter(|&until| now < until) {
+            return Some(Hold::Paused(until));
+        }
+        let TenantSettings { concurrency, rate, .. } = tenant.settings;
+        limited(self.active_of_tenant(&tenant.name), concurrency, tenant.bucket, rate, now)
+    }
+
+    pub fn hold_of_queue(&self, now: u64) -> Option<Hold> {
+        if let Some(until) = self.paused_until.filter(|&until| now < until) {
+            return Some(Hold::Paused(until));
+        }
+        limited(self.count(State::Active), self.settings.concurrency, self.bucket, self.settings.rate, now)
+    }
+
+    /// Why a group would not be served, and who stands in the way.
+    pub fn hold_of(&self, group: &Group, now: u64) -> Option<(Hold, Holder)> {
+        let tenant = &self.tenants[self.tenant_at(&group.name.0).expect("a group has a tenant")];
+        self.hold_of_group(group, now)
+            .map(|hold| (hold, Holder::Group))
+            .or_else(|| self.hold_of_tenant(tenant, now).map(|hold| (hold, Holder::Tenant)))
+            .or_else(|| self.hold_of_queue(now).map(|hold| (hold, Holder::Queue)))
+    }
+
+    /// The groups of a tenant that stand in line.
+    fn line(&self, tenant: &[u8]) -> Vec<&Group> {
+        let mut line: Vec<&Group> =
+            self.groups.iter().filter(|group| group.name.0 == tenant && group.turn.is_some()).collect();
+        line.sort_by_key(|group| group.turn);
+        line
+    }
+
+    /// The tenants that stand in line.
+    fn line_of_tenants(&self) -> Vec<&Tenant> {
+        let mut line: Vec<&Tenant> = self.tenants.iter().filter(|tenant| tenant.turn.is_some()).collect();
+        line.sort_by_key(|tenant| (tenant.pass, tenant.turn));
+        line
+    }
+
+    pub fn groups_in_line(&self) -> usize {
+        self.line_of_tenants().iter().map(|tenant| self.line(&tenant.name).len()).sum()
+    }
+
+    /// The job that is first in line.
+    pub fn first_in_line(&self) -> Option<usize> {
+        let tenant = *self.line_of_tenants().first()?;
+        let group = *self.line(&tenant.name).first()?;
+        self.jobs_of(&group.name, State::Ready).into_iter().min_by_key(|&at| self.jobs[at].place())
     }
 
     pub fn due(&self, job: &Job) -> Option<u64> {
@@ -320,11 +559,12 @@ impl Model {
         found.sort_by_key(|&at| {
             let job = &self.jobs[at];
             match job.phase {
-                Phase::Ready => job.place(),
-                Phase::Delayed { due: Due::Duration(due), .. } => (0, due, job.arrival),
-                Phase::Delayed { due: Due::Wall(due), .. } => (1, due, job.arrival),
-                Phase::Active { until, .. } => (0, until, job.arrival),
-                Phase::Final { until, .. } => (0, until.unwrap_or(u64::MAX), job.arrival),
+                // Group by group, the oldest first.
+                Phase::Ready => (self.groups[self.group_of(at)].born, job.place()),
+                Phase::Delayed { due: Due::Duration(due), .. } => (0, (0, due, job.arrival)),
+                Phase::Delayed { due: Due::Wall(due), .. } => (0, (1, due, job.arrival)),
+                Phase::Active { until, .. } => (0, (0, until, job.arrival)),
+                Phase::Final { until, .. } => (0, (0, until.unwrap_or(u64::MAX), job.arrival)),
             }
         });
         found
@@ -388,6 +628,14 @@ impl Model {
     pub fn next_wakeup_at(&self, now: u64, wall: u64) -> Option<u64> {
         let mut instants: Vec<u64> = Vec::new();
         instants.extend(self.paused_until.filter(|&until| until != u64::MAX));
+        // Out of rate as a whole, the queue serves again at that instant, if somebody stands in line.
+        if let Some(Hold::Rate(at)) = self.hold_of_queue(now)
+            && self.first_in_line().is_some()
+        {
+            instants.push(at);
+        }
+        instants.extend(self.groups.iter().filter_map(|group| group.wake));
+        instants.extend(self.tenants.iter().filter_map(|tenant| tenant.wake));
         for job in &self.jobs {
             instants.extend(job.deadline());
             instants.extend(match job.phase {
@@ -396,7 +644,7 @@ impl Model {
                 _ => job.until(),
             });
         }
-        if self.surplus().is_some() {
+        if self.surplus().is_some() || self.review.is_some() {
             instants.push(self.now);
         }
         instants.into_iter().min()
@@ -461,6 +709,7 @@ impl Model {
         if let Some(at) = replaced {
             self.remove(at);
         }
+        self.make_group(enqueue.group);
         let mut first = None;
         for payload in payloads {
             let arrival = self.next_serial();
@@ -470,6 +719,7 @@ impl Model {
                 arrival,
                 custom_id: enqueue.id.map(|(bytes, _)| bytes.to_vec()),
                 payload: payload.to_vec(),
+                group: owned(enqueue.group),
                 priority: enqueue.priority,
                 options: enqueue.options,
                 phase: wait.map_or(Phase::Ready, |(_, due)| Phase::Delayed { due, keeps_place: false }),
@@ -481,6 +731,7 @@ impl Model {
                 deliveries_of_life: 0,
                 attempts: 0,
                 crashes: 0,
+                refusals: 0,
                 progress: None,
                 result: None,
                 error: None,
@@ -488,6 +739,7 @@ impl Model {
                 last_worker: None,
             });
         }
+        self.look(&owned(enqueue.group));
         Ok(Outcome::Enqueued { first: Serial(first.unwrap_or(0)), count: payloads.len() })
     }
 
@@ -495,8 +747,11 @@ impl Model {
         let Some(at) = self.find(id) else { return Cancel::Unknown };
         match &mut self.jobs[at].phase {
             Phase::Final { state, .. } => Cancel::Ended(*state),
+            Phase::Active { cancelling: true, .. } => Cancel::Cancelling,
             Phase::Active { cancelling, .. } => {
                 *cancelling = true;
+                // Its worker may never say what it found: it does not count as the probe any more.
+                self.report(at, Self::withdrawn);
                 Cancel::Cancelling
             }
             _ => {
@@ -508,6 +763,7 @@ impl Model {
 
     fn reschedule(&mut self, id: Id<'_>, when: Option<When>, priority: Option<u8>) -> Result<Outcome, Error> {
         let at = self.find(id).ok_or(Error::NoJob)?;
+        let before = self.jobs[at].clone();
         if !self.jobs[at].is_waiting() {
             return Err(Error::BadState(self.jobs[at].state()));
         }
@@ -518,26 +774,35 @@ impl Model {
             {
                 return Err(Error::BeyondDeadline(deadline.saturating_sub(self.now)));
             }
-            self.jobs[at].since = self.now;
+            self.jobs[at].since = self.fresh_place(at, self.now);
             self.jobs[at].phase =
                 wait.map_or(Phase::Ready, |(_, due)| Phase::Delayed { due, keeps_place: false });
         }
         if let Some(priority) = priority {
             self.jobs[at].priority = priority;
         }
+        if self.jobs[at] != before {
+            self.look_at_group_of(at);
+        }
         Ok(Outcome::State(self.jobs[at].state()))
     }
 
     fn claim(&mut self, claim: &Claim<'_>) {
         self.register(claim.worker);
-        while !self.is_paused() && self.claimed.len() < claim.count {
-            let ready = (0..self.jobs.len()).filter(|&at| self.jobs[at].phase == Phase::Ready);
-            let Some(at) = ready.min_by_key(|&at| self.jobs[at].place()) else { break };
+        while self.hold_of_queue(self.now).is_none() && self.claimed.len() < claim.count {
+            let Some(at) = self.first_in_line() else { break };
+            let group = &self.groups[self.group_of(at)];
+            if self.hold_of_group(group, self.now).is_some() {
+                // The defaults changed and no sweep came here yet: it steps out of line.
+                self.look_at_group_of(at);
+                continue;
+            }
             if self.jobs[at].deadline().is_some_and(|deadline| deadline <= self.now) {
                 self.end_dead(at, Reason::Deadline);
                 continue;
             }
             let token = self.next_serial();
+            self.serve(at, token);
             let lease = claim.lease.or(self.jobs[at].options.lease).unwrap_or(self.settings.lease);
             let (worker, until, claimed) = (claim.worker.to_vec(), self.now + lease, self.now);
             let job = &mut self.jobs[at];
@@ -547,11 +812,46 @@ impl Model {
             job.deliveries_of_life += 1;
             self.claimed.push(job.arrival);
             self.totals.delivered += 1;
+            self.look_at_group_of(at);
+        }
+    }
+
+    /// Whoever is handed out a job pays for it, and goes to the end of the line if others stand there.
+    fn serve(&mut self, at: usize, token: u64) {
+        let (now, group) = (self.now, self.group_of(at));
+        let rate = self.terms(&self.groups[group]).rate;
+        let of_tenant = self.groups[group].name.0.clone();
+        let tenant = self.tenant_at(&of_tenant).expect("a group has a tenant");
+        let groups = self.line(&of_tenant).len();
+        let tenants = self.line_of_tenants().len();
+        pay(&mut self.bucket, self.settings.rate, now);
+        pay(&mut self.groups[group].bucket, rate, now);
+        let group = &mut self.groups[group];
+        let tenant = &mut self.tenants[tenant];
+        pay(&mut tenant.bucket, tenant.settings.rate, now);
+        if group.circuit.level > 0 {
+            group.circuit.probe = Some(token);
+        }
+        if groups > 1 {
+            group.turn = None;
+        }
+        if tenants > 1 {
+            self.last_pass = tenant.pass;
+            tenant.pass += STRIDE / u64::from(tenant.settings.weight);
+            tenant.turn = None;
         }
     }
 
     fn undo(&mut self, grant: Delivery<'_>) {
         let Ok(at) = self.held(grant) else { return };
+        let group = self.group_of(at);
+        let rate = self.terms(&self.groups[group]).rate;
+        let tenant = self.tenant_at(&self.jobs[at].group.0).expect("a group has a tenant");
+        pay_back(&mut self.bucket, self.settings.rate);
+        pay_back(&mut self.groups[group].bucket, rate);
+        let tenant = &mut self.tenants[tenant];
+        pay_back(&mut tenant.bucket, tenant.settings.rate);
+        self.withdrawn(group, grant.token.0);
         self.totals.delivered -= 1;
         self.jobs[at].deliveries -= 1;
         self.jobs[at].deliveries_of_life -= 1;
@@ -573,6 +873,10 @@ impl Model {
         if let Some(worker) = self.worker_of(at) {
             worker.done += 1;
         }
+        self.report(at, |model, group, token| {
+            model.answered(group, token);
+            model.succeeded(group);
+        });
         if self.jobs[at].is_cancelling() {
             self.end(at, State::Cancelled, true);
             return Ok(Outcome::Acked(true));
@@ -586,6 +890,11 @@ impl Model {
 
     fn fail(&mut self, delivery: Delivery<'_>, error: Option<&[u8]>, how: Failure) -> Result<Outcome, Error> {
         let at = self.held(delivery)?;
+        if matches!(how, Failure::Unavailable | Failure::Throttled(_)) {
+            return Ok(Outcome::State(self.refuse(at, error, how)));
+        }
+        self.report(at, Self::answered);
+        self.jobs[at].refusals = 0;
         if let Some(worker) = self.worker_of(at) {
             worker.failed += 1;
         }
@@ -606,14 +915,47 @@ impl Model {
             Failure::RetryAfter(wait) => wait,
             _ => backoff::wait(self.backoff_of(at), Serial(self.jobs[at].arrival), attempts),
         };
-        self.jobs[at].since = self.now;
+        self.jobs[at].since = self.fresh_place(at, self.now);
         self.wait_or_ready(at, wait, false);
         Ok(Outcome::State(self.jobs[at].state()))
+    }
+
+    /// The endpoint failed, not the job: no attempt is used up, and the place is kept.
+    fn refuse(&mut self, at: usize, error: Option<&[u8]>, how: Failure) -> State {
+        self.totals.refused += 1;
+        self.jobs[at].refusals += 1;
+        self.jobs[at].error = error.map(|error| limits::clip(error).into());
+        let (token, group) = (self.jobs[at].token, self.group_of(at));
+        let has_group = !self.jobs[at].group.1.is_empty();
+        match how {
+            Failure::Throttled(length) if has_group => self.throttled(group, token, length),
+            _ if has_group => self.unavailable(group, token),
+            _ => {}
+        }
+        self.look_at_group_of(at);
+        if self.jobs[at].is_cancelling() {
+            self.end_cancelled(at);
+            return State::Cancelled;
+        }
+        if has_group {
+            self.give_back(at);
+            return State::Ready;
+        }
+        let wait = match how {
+            Failure::Throttled(length) => length,
+            _ => {
+                let job = &self.jobs[at];
+                backoff::wait(self.backoff_of(at), Serial(job.arrival), job.refusals)
+            }
+        };
+        self.wait_or_ready(at, wait, true);
+        self.jobs[at].state()
     }
 
     fn release(&mut self, delivery: Delivery<'_>) -> Held {
         let Ok(at) = self.held(delivery) else { return Held::Lost };
         self.totals.released += 1;
+        self.report(at, Self::withdrawn);
         self.give_back(at);
         Held::Ok
     }
@@ -622,8 +964,12 @@ impl Model {
         let Ok(at) = self.held(delivery) else { return Held::Lost };
         let deadline = self.now + lease;
         let Phase::Active { until, cancelling, .. } = &mut self.jobs[at].phase else { return Held::Lost };
+        let (moved, cancelling) = (*until != deadline, *cancelling);
         *until = deadline;
-        if *cancelling { Held::Cancel } else { Held::Ok }
+        if moved {
+            self.look_at_group_of(at);
+        }
+        if cancelling { Held::Cancel } else { Held::Ok }
     }
 
     fn recover(&mut self, recover: &Recover<'_>) -> Recovered {
@@ -673,6 +1019,7 @@ impl Model {
             Return::Lapse => self.totals.lapsed += 1,
             _ => self.totals.recovered += 1,
         }
+        self.report(at, Self::vanished);
         if how != Return::Uncounted {
             self.jobs[at].crashes += 1;
             if let Some(worker) = self.worker_of(at) {
@@ -700,7 +1047,14 @@ impl Model {
             self.end_cancelled(at);
         } else {
             self.jobs[at].phase = Phase::Ready;
+            self.look_at_group_of(at);
         }
+    }
+
+    /// The place of a job that can run from `instant` on.
+    fn fresh_place(&self, at: usize, instant: u64) -> u64 {
+        let is_ordered = self.terms(&self.groups[self.group_of(at)]).ordered;
+        if is_ordered { self.jobs[at].enqueued } else { instant }
     }
 
     fn wait_or_ready(&mut self, at: usize, wait: u64, keeps_place: bool) {
@@ -709,22 +1063,26 @@ impl Model {
         } else {
             Phase::Delayed { due: Due::Duration(self.now + wait), keeps_place }
         };
+        self.look_at_group_of(at);
     }
 
     fn redrive(&mut self, at: usize) {
         self.totals.redriven += 1;
         let now = self.now;
+        let since = self.fresh_place(at, now);
         let job = &mut self.jobs[at];
         job.phase = Phase::Ready;
-        job.since = now;
+        job.since = since;
         job.life_began = now;
         job.deliveries_of_life = 0;
         job.attempts = 0;
         job.crashes = 0;
+        job.refusals = 0;
         job.progress = None;
         job.error = None;
         job.reason = None;
         job.last_worker = None;
+        self.look_at_group_of(at);
     }
 
     fn purge(&mut self, state: State, count: usize) -> Result<Outcome, Error> {
@@ -733,7 +1091,9 @@ impl Model {
         }
         let mut taken = 0;
         while taken < count {
-            let Some(&at) = self.list(state).first() else { break };
+            // Of ready jobs the first in line goes first, as long as somebody stands in line.
+            let in_line = if state == State::Ready { self.first_in_line() } else { None };
+            let Some(at) = in_line.or_else(|| self.list(state).first().copied()) else { break };
             if !state.is_final() {
                 self.note(at, None, None, Some(0));
             }
@@ -777,6 +1137,7 @@ impl Model {
             self.remove(at);
             return;
         }
+        self.look_at_group_of(at);
         for _ in 0..2 {
             if let Some(at) = self.surplus() {
                 self.remove(at);
@@ -792,7 +1153,271 @@ impl Model {
 
     fn remove(&mut self, at: usize) {
         self.totals.removed += 1;
-        self.jobs.remove(at);
+        let job = self.jobs.remove(at);
+        self.look(&job.group);
+    }
+
+    // ---- groups and tenants ----
+
+    fn make_tenant(&mut self, name: &[u8]) -> usize {
+        self.tenant_at(name).unwrap_or_else(|| {
+            self.tenants.push(Tenant {
+                name: name.to_vec(),
+                born: self.births,
+                settings: TenantSettings::default(),
+                paused_until: None,
+                bucket: Bucket::default(),
+                pass: 0,
+                turn: None,
+                wake: None,
+            });
+            self.births += 1;
+            self.tenants.len() - 1
+        })
+    }
+
+    fn make_group(&mut self, name: GroupName<'_>) -> usize {
+        self.make_tenant(name.tenant);
+        self.group_at(name).unwrap_or_else(|| {
+            self.groups.push(Group {
+                name: owned(name),
+                born: self.births,
+                own: GroupSettings::default(),
+                paused_until: None,
+                bucket: Bucket::default(),
+                circuit: Circuit::default(),
+                throttle: None,
+                turn: None,
+                wake: None,
+            });
+            self.births += 1;
+            self.groups.len() - 1
+        })
+    }
+
+    fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
+    fn look_at_group_of(&mut self, at: usize) {
+        let name = self.jobs[at].group.clone();
+        self.look(&name);
+    }
+
+    /// Decides whether a group stands in line, when it is to be looked at again, and whether there is
+    /// anything left to remember of it.
+    fn look(&mut self, name: &Name) {
+        let Some(at) = self.groups.iter().position(|group| group.name == *name) else { return };
+        let group = &self.groups[at];
+        let hold = self.hold_of_group(group, self.now);
+        let has_ready = !self.jobs_of(name, State::Ready).is_empty();
+        let forgotten = self.group_forgotten_at(group);
+        if !has_ready || hold.is_some() {
+            self.groups[at].turn = None;
+        } else if group.turn.is_none() {
+            self.groups[at].turn = Some(self.next_turn());
+        }
+        self.groups[at].wake = if has_ready { hold.and_then(Hold::until) } else { forgotten };
+        if forgotten.is_some_and(|instant| instant <= self.now) {
+            self.groups.remove(at);
+        }
+        self.look_at_tenant(&name.0);
+    }
+
+    fn look_at_tenant(&mut self, name: &[u8]) {
+        let Some(at) = self.tenant_at(name) else { return };
+        let tenant = &self.tenants[at];
+        let hold = self.hold_of_tenant(tenant, self.now);
+        let has_line = !self.line(name).is_empty();
+        let forgotten = self.tenant_forgotten_at(tenant);
+        if !has_line || hold.is_some() {
+            self.tenants[at].turn = None;
+        } else if tenant.turn.is_none() {
+            self.tenants[at].turn = Some(self.next_turn());
+            // What it did not use while it was away is not saved up.
+            self.tenants[at].pass = self.tenants[at].pass.max(self.last_pass);
+        }
+        self.tenants[at].wake = if has_line { hold.and_then(Hold::until) } else { forgotten };
+        if forgotten.is_some_and(|instant| instant <= self.now) {
+            self.tenants.remove(at);
+        }
+    }
+
+    /// When nothing of a group is left to remember; `None`: not by time alone.
+    fn group_forgotten_at(&self, group: &Group) -> Option<u64> {
+        let is_nameless = group.name == Name::default();
+        let has_jobs = self.jobs.iter().any(|job| job.group == group.name);
+        if is_nameless || has_jobs || group.own != GroupSettings::default() || group.circuit.level > 0 {
+            return None;
+        }
+        let rested = group.throttle.as_ref().map_or(0, |throttle| throttle.until);
+        idle_at(group.paused_until, group.bucket).map(|idle| idle.max(rested))
+    }
+
+    fn tenant_forgotten_at(&self, tenant: &Tenant) -> Option<u64> {
+        let has_groups = self.groups.iter().any(|group| group.name.0 == tenant.name);
+        if tenant.name.is_empty() || has_groups || tenant.settings != TenantSettings::default() {
+            return None;
+        }
+        idle_at(tenant.paused_until, tenant.bucket)
+    }
+
+    fn pause(&mut self, scope: Scope<'_>, length: Option<u64>) {
+        let until = Some(length.map_or(u64::MAX, |length| self.now + length));
+        match scope {
+            Scope::Queue => self.paused_until = until,
+            Scope::Tenant(name) => {
+                let at = self.make_tenant(name);
+                if self.tenants[at].paused_until != until {
+                    self.tenants[at].paused_until = until;
+                    self.look_at_tenant(name);
+                }
+            }
+            Scope::Group(name) => {
+                let at = self.make_group(name);
+                if self.groups[at].paused_until != until {
+                    self.groups[at].paused_until = until;
+                    self.look(&owned(name));
+                }
+            }
+        }
+    }
+
+    fn resume(&mut self, scope: Scope<'_>) {
+        match scope {
+            Scope::Queue => self.paused_until = None,
+            Scope::Tenant(name) => {
+                if let Some(at) = self.tenant_at(name)
+                    && self.tenants[at].paused_until.take().is_some()
+                {
+                    self.look_at_tenant(name);
+                }
+            }
+            Scope::Group(name) => {
+                let Some(at) = self.group_at(name) else { return };
+                let was_troubled = self.groups[at].is_troubled();
+                if was_troubled {
+                    self.groups[at].circuit = Circuit { closed: self.serial, ..Circuit::default() };
+                    self.groups[at].throttle = None;
+                }
+                if self.groups[at].paused_until.take().is_some() || was_troubled {
+                    self.look(&owned(name));
+                }
+            }
+        }
+    }
+
+    // What workers tell about an endpoint, or what their going away tells. `group` is a position, `token`
+    // that of the delivery.
+
+    /// Passes on what matters only to a group in trouble.
+    fn report(&mut self, at: usize, what: impl FnOnce(&mut Self, usize, u64)) {
+        let (group, token) = (self.group_of(at), self.jobs[at].token);
+        if self.groups[group].is_troubled() {
+            what(self, group, token);
+            self.look_at_group_of(at);
+        }
+    }
+
+    /// Opens the circuit, at the next level or at the same one once more.
+    fn open(&mut self, group: usize, level: u32) {
+        let terms = self.terms(&self.groups[group]);
+        let wait = backoff::wait(terms.backoff, Serial(self.serial), level);
+        let closed = self.groups[group].circuit.closed;
+        let (until, opened) = (self.now + wait, self.serial);
+        self.groups[group].circuit = Circuit { level, until, opened, probe: None, closed };
+    }
+
+    fn unavailable(&mut self, group: usize, token: u64) {
+        let circuit = &self.groups[group].circuit;
+        let level = circuit.level;
+        // Of an open one only the probe knows anything new.
+        let counts = if level == 0 { token > circuit.closed } else { circuit.probe == Some(token) };
+        if counts {
+            self.open(group, level + 1);
+        }
+    }
+
+    fn vanished(&mut self, group: usize, token: u64) {
+        let circuit = &self.groups[group].circuit;
+        if circuit.level > 0 && circuit.probe == Some(token) {
+            self.open(group, circuit.level);
+        }
+    }
+
+    fn withdrawn(&mut self, group: usize, token: u64) {
+        let circuit = &mut self.groups[group].circuit;
+        if circuit.probe == Some(token) {
+            circuit.probe = None;
+        }
+    }
+
+    fn answered(&mut self, group: usize, token: u64) {
+        let circuit = &mut self.groups[group].circuit;
+        if circuit.level > 0 && token > circuit.opened {
+            *circuit = Circuit { closed: self.serial, ..Circuit::default() };
+        }
+    }
+
+    fn succeeded(&mut self, group: usize) {
+        if let Some(throttle) = &mut self.groups[group].throttle {
+            throttle.limit += 1;
+            if throttle.limit >= throttle.goal {
+                self.groups[group].throttle = None;
+            }
+        }
+    }
+
+    fn throttled(&mut self, group: usize, token: u64, length: u64) {
+        self.withdrawn(group, token);
+        let active = self.jobs_of(&self.groups[group].name, State::Active).len() as u32;
+        let set = self.terms(&self.groups[group]).concurrency;
+        let (now, until, since) = (self.now, self.now + length, self.serial);
+        let throttle = &mut self.groups[group].throttle;
+        match throttle {
+            // Within the rest: longer at most.
+            Some(throttle) if now < throttle.until => throttle.until = throttle.until.max(until),
+            // Of a job from before the last rest.
+            Some(throttle) if token <= throttle.since => {}
+            Some(throttle) => {
+                throttle.limit = (throttle.limit / 2).max(1);
+                (throttle.until, throttle.since) = (until, since);
+            }
+            None => {
+                let goal = set.unwrap_or(active);
+                *throttle = Some(Throttle { until, since, limit: (goal / 2).max(1), goal });
+            }
+        }
+    }
+
+    /// A sweep looks at one group or tenant whose instant has come. Whether there was one.
+    fn wake_one(&mut self) -> bool {
+        let groups = self.groups.iter().map(|group| (group.wake, group.born, true));
+        let tenants = self.tenants.iter().map(|tenant| (tenant.wake, tenant.born, false));
+        let due = groups.chain(tenants).filter(|&(wake, ..)| wake.is_some_and(|at| at <= self.now));
+        let Some((_, born, is_group)) = due.min() else { return false };
+        if is_group {
+            let group = self.groups.iter().find(|group| group.born == born).expect("just seen");
+            self.look(&group.name.clone());
+        } else {
+            let tenant = self.tenants.iter().find(|tenant| tenant.born == born).expect("just seen");
+            self.look_at_tenant(&tenant.name.clone());
+        }
+        true
+    }
+
+    /// A sweep looks at the next group after the defaults changed; the last of these finds that none is left.
+    fn review_one(&mut self) -> bool {
+        let Some(from) = self.review else { return false };
+        match self.groups.iter().find(|group| group.born >= from) {
+            Some(group) => {
+                self.review = Some(group.born + 1);
+                self.look(&group.name.clone());
+            }
+            None => self.review = None,
+        }
+        true
     }
 
     // ---- time ----
@@ -801,6 +1426,9 @@ impl Model {
     fn settle_one(&mut self) -> bool {
         if self.paused_until.is_some_and(|until| until <= self.now) {
             self.paused_until = None;
+            return true;
+        }
+        if self.wake_one() {
             return true;
         }
         let (now, wall) = (self.now, self.wall);
@@ -819,11 +1447,13 @@ impl Model {
                 Due::Wall(due) if due <= wall => (1, due, self.wall_to_now(due).max(job.enqueued)),
                 _ => return None,
             };
-            Some(((rank, instant, job.arrival), at, if keeps_place { job.since } else { since }))
+            let since = if keeps_place { job.since } else { self.fresh_place(at, since) };
+            Some(((rank, instant, job.arrival), at, since))
         });
         if let Some((_, at, since)) = due.min() {
             self.jobs[at].since = since;
             self.jobs[at].phase = Phase::Ready;
+            self.look_at_group_of(at);
             return true;
         }
         if let Some(&at) = self.list(State::Active).first()
@@ -844,6 +1474,45 @@ impl Model {
             self.remove(at);
             return true;
         }
-        false
+        self.review_one()
+    }
+}
+
+fn owned(name: GroupName<'_>) -> Name {
+    (name.tenant.to_vec(), name.group.to_vec())
+}
+
+/// Whether a limit is reached: of jobs at once, else of jobs per time.
+fn limited(
+    active: usize,
+    concurrency: Option<u32>,
+    bucket: Bucket,
+    rate: Option<Rate>,
+    now: u64,
+) -> Option<Hold> {
+    if concurrency.is_some_and(|limit| active >= limit as usize) {
+        return Some(Hold::Concurrency);
+    }
+    let at = bucket.ready_at(rate?);
+    (now < at).then_some(Hold::Rate(at))
+}
+
+fn pay(bucket: &mut Bucket, rate: Option<Rate>, now: u64) {
+    if let Some(rate) = rate {
+        bucket.take(rate, now);
+    }
+}
+
+fn pay_back(bucket: &mut Bucket, rate: Option<Rate>) {
+    if let Some(rate) = rate {
+        bucket.refund(rate);
+    }
+}
+
+/// When pause and rate of a group or tenant have nothing left to remember.
+fn idle_at(paused_until: Option<u64>, bucket: Bucket) -> Option<u64> {
+    match paused_until {
+        Some(u64::MAX) => None,
+        paused_until => Some(paused_until.unwrap_or(0).max(bucket.idle_at())),
     }
 }

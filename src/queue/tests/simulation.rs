@@ -18,9 +18,9 @@ use super::model::Phase;
 use super::random::Random;
 use crate::queue::limits::DURATION_MS_MAX;
 use crate::queue::{
-    Backoff, Cancel, Claim, Delivery, Effects, Enqueue, Error, Failure, GroupName, Held, Id, IfExists,
-    JobOptions, Op, Outcome, Payloads, Queue, Reason, Recover, Scope, Serial, Settings, SettingsPatch, Stamp,
-    State, When, Who,
+    Backoff, Cancel, Claim, Delivery, Effects, Enqueue, Error, Failure, GroupName, GroupPatch, Held, Hold,
+    Id, IfExists, JobOptions, Op, Outcome, Payloads, Queue, Rate, Reason, Recover, Scope, Serial, Settings,
+    SettingsPatch, Stamp, State, TenantPatch, When, Who,
 };
 
 const FIXED_SEEDS: u64 = 1_500;
@@ -40,6 +40,9 @@ const CUSTOM_IDS: [&[u8]; 8] = [
     b"1-1-1",
     &[b'x'; crate::queue::limits::NAME_BYTES_MAX],
 ];
+/// The nameless ones come first.
+const TENANTS: [&[u8]; 3] = [b"", b"t", b"\xff\0"];
+const GROUPS: [&[u8]; 4] = [b"", b"g", b"h", &[b'g'; crate::queue::limits::NAME_BYTES_MAX]];
 const PAYLOADS: [&[u8]; 5] = [b"", b"p", b"payload", b"\0\x01\x02\xff\xfe\r\n", &[7; 300]];
 const TEXTS: [&[u8]; 4] = [b"", b"text", b"\xf0\x9f\x92\xa5 broke", &[0; 100]];
 
@@ -65,6 +68,8 @@ enum Call {
     Pause,
     Resume,
     Set,
+    SetGroup,
+    SetTenant,
     Sweep,
     Forget,
     Clock,
@@ -74,7 +79,7 @@ enum Call {
 }
 
 /// Each call with its usual weight.
-const CALLS: [(Call, u64); 25] = [
+const CALLS: [(Call, u64); 27] = [
     (Call::Enqueue, 20),
     (Call::EnqueueMany, 6),
     (Call::Cancel, 5),
@@ -91,9 +96,11 @@ const CALLS: [(Call, u64); 25] = [
     (Call::Redrive, 3),
     (Call::RedriveAll, 1),
     (Call::Purge, 1),
-    (Call::Pause, 1),
-    (Call::Resume, 4),
+    (Call::Pause, 2),
+    (Call::Resume, 6),
     (Call::Set, 2),
+    (Call::SetGroup, 3),
+    (Call::SetTenant, 2),
     (Call::Sweep, 25),
     (Call::Forget, 2),
     (Call::Clock, 4),
@@ -114,6 +121,10 @@ struct Simulation {
     weights: Vec<u64>,
     /// Jobs beyond which nothing is enqueued: a run is about many steps, not about many jobs.
     jobs_max: usize,
+    /// How many of the tenants and of the groups there are in this run.
+    names: (usize, usize),
+    /// Whether workers complain of endpoints rather than of jobs.
+    stormy: bool,
     /// Whether a timer settles at once whatever is due, as on a healthy server.
     prompt: bool,
     /// Every delivery there was.
@@ -145,6 +156,8 @@ impl Simulation {
         Self {
             weights,
             jobs_max: *random.pick(&[3, 8, 8, 20, 40]),
+            names: *random.pick(&[(1, 1), (1, 2), (1, 4), (2, 2), (3, 2), (3, 4), (3, 4)]),
+            stormy: random.one_in(2),
             prompt: random.one_in(2),
             twin: Twin::new(settings, clock),
             replica: Queue::new(settings, clock),
@@ -323,6 +336,22 @@ impl Simulation {
         }
     }
 
+    fn group(&mut self) -> GroupName<'static> {
+        let (tenants, groups) = self.names;
+        GroupName {
+            tenant: TENANTS[self.random.index(tenants)],
+            group: GROUPS[groups - 1 - self.random.index(groups)],
+        }
+    }
+
+    fn scope(&mut self) -> Scope<'static> {
+        match self.random.below(3) {
+            1 if self.names != (1, 1) => Scope::Group(self.group()),
+            2 if self.names != (1, 1) => Scope::Tenant(TENANTS[self.random.index(self.names.0)]),
+            _ => Scope::Queue,
+        }
+    }
+
     fn text(&mut self) -> &'static [u8] {
         TEXTS[self.random.index(TEXTS.len())]
     }
@@ -345,7 +374,7 @@ impl Simulation {
                     .then(|| *random.pick(&[0, 1, 5, 100, 5_000, HOUR, DURATION_MS_MAX])),
             }
         };
-        Op::Enqueue(Enqueue { payloads, id, group: GroupName::default(), when, priority, options })
+        Op::Enqueue(Enqueue { payloads, id, group: self.group(), when, priority, options })
     }
 
     fn op(&mut self, call: Call) -> Option<Op<'static>> {
@@ -384,8 +413,12 @@ impl Simulation {
                 Op::Ack { delivery: self.delivery(), result, ttl }
             }
             Call::Fail => {
-                let how = match self.random.below(6) {
+                let how = match self.random.below(if self.stormy { 14 } else { 8 }) {
                     0 => Failure::Dead,
+                    6 | 8..11 => Failure::Unavailable,
+                    7 | 11..14 => {
+                        Failure::Throttled(*self.random.pick(&[0, 1, 5, 100, 1_000, DURATION_MS_MAX]))
+                    }
                     1 => Failure::RetryAfter(*self.random.pick(&[0, 1, 5, 1_000, HOUR, DURATION_MS_MAX])),
                     _ => Failure::Retry,
                 };
@@ -414,12 +447,34 @@ impl Simulation {
             Call::RedriveAll => Op::RedriveAll { count: self.count() },
             Call::Purge => Op::Purge { state: *self.random.pick(&State::ALL), count: self.count() },
             Call::Pause => Op::Pause {
-                scope: Scope::Queue,
+                scope: self.scope(),
                 length: (!self.random.one_in(3))
                     .then(|| *self.random.pick(&[0, 1, 100, HOUR, DURATION_MS_MAX])),
             },
-            Call::Resume => Op::Resume { scope: Scope::Queue },
+            Call::Resume => Op::Resume { scope: self.scope() },
             Call::Set => Op::Set(patch(&mut self.random, 6)),
+            Call::SetGroup => {
+                let name = self.group();
+                let random = &mut self.random;
+                // Half of them give it back to the defaults.
+                let patch = GroupPatch {
+                    concurrency: random.one_in(3).then(|| random.one_in(2).then(|| concurrency(random))),
+                    rate: random.one_in(3).then(|| random.one_in(2).then(|| rate(random))),
+                    backoff: random.one_in(3).then(|| random.one_in(2).then(|| backoff(random))),
+                    ordered: random.one_in(3).then(|| random.one_in(2).then(|| random.one_in(2))),
+                };
+                Op::SetGroup { name, patch }
+            }
+            Call::SetTenant => {
+                let name = TENANTS[self.random.index(self.names.0)];
+                let random = &mut self.random;
+                let patch = TenantPatch {
+                    weight: random.one_in(3).then(|| *random.pick(&[1, 1, 2, 3, 1_000_000])),
+                    concurrency: random.one_in(3).then(|| concurrency(random)),
+                    rate: random.one_in(3).then(|| rate(random)),
+                };
+                Op::SetTenant { name, patch }
+            }
             Call::Sweep => Op::Sweep { limit: *self.random.pick(&[0, 1, 2, 5, 1_000, 1_000]) },
             Call::Forget => Op::Forget { workers: self.workers() },
             Call::Clock => {
@@ -452,8 +507,21 @@ impl Simulation {
             Ok(Outcome::Claimed) => see(format!("{}", answer.claimed.len().min(2))),
             Ok(outcome) => see(format!("{outcome:?}")),
         }
+        if let Op::Fail { how: how @ (Failure::Unavailable | Failure::Throttled(_)), .. } = op
+            && let Ok(Outcome::State(state)) = answer.result
+        {
+            see(format!("{} {state:?}", format!("{how:?}").split('(').next().unwrap_or_default()));
+        }
         for note in &answer.notes {
             see(format!("ended {:?}", note.state));
+        }
+        let model = &self.twin.model;
+        for group in &model.groups {
+            if !model.jobs_of(&group.name, State::Ready).is_empty()
+                && let Some((hold, holder)) = model.hold_of(group, model.now)
+            {
+                *self.tally.entry(format!("held: {} by {}", hold.name(), holder.name())).or_default() += 1;
+            }
         }
         for job in &self.twin.model.jobs {
             if let (Phase::Final { .. }, Some(reason)) = (&job.phase, job.reason)
@@ -490,6 +558,18 @@ fn backoff(random: &mut Random) -> Backoff {
     }
 }
 
+fn concurrency(random: &mut Random) -> Option<u32> {
+    *random.pick(&[None, None, Some(0), Some(1), Some(2), Some(5), Some(1_000_000)])
+}
+
+fn rate(random: &mut Random) -> Option<Rate> {
+    (!random.one_in(3)).then(|| Rate {
+        count: *random.pick(&[1, 2, 3, 7, 1_000_000]),
+        period: *random.pick(&[1, 7, 100, 3_000, u64::from(u32::MAX)]),
+        burst: *random.pick(&[1, 1, 2, 5, 1_000_000]),
+    })
+}
+
 /// Changes one of `n` settings in the mean.
 fn patch(random: &mut Random, n: u64) -> SettingsPatch {
     SettingsPatch {
@@ -506,7 +586,12 @@ fn patch(random: &mut Random, n: u64) -> SettingsPatch {
             .one_in(n)
             .then(|| *random.pick(&[None, None, None, None, Some(0), Some(2), Some(6), Some(20)])),
         worker_ttl: random.one_in(n).then(|| *random.pick(&[None, Some(1_000)])),
-        ..SettingsPatch::default()
+        concurrency: random.one_in(2 * n).then(|| concurrency(random)),
+        rate: random.one_in(2 * n).then(|| rate(random)),
+        group_concurrency: random.one_in(n).then(|| concurrency(random)),
+        group_rate: random.one_in(n).then(|| rate(random)),
+        group_backoff: random.one_in(n).then(|| backoff(random)),
+        group_ordered: random.one_in(n).then(|| random.one_in(2)),
     }
 }
 
@@ -627,6 +712,23 @@ fn everything() -> Vec<String> {
     add("RedriveAll", &words(&["taken 0", "taken 1", "taken 2"]));
     add("Purge", &words(&["BadState", "taken 0", "taken 1", "taken 2", "ended None"]));
     add("Sweep", &words(&["0", "1", "2", "ended Some(Dead)", "ended Some(Cancelled)"]));
+    add(
+        "Fail",
+        &words(&[
+            "Unavailable Ready",
+            "Unavailable Delayed",
+            "Unavailable Cancelled",
+            "Throttled Ready",
+            "Throttled Delayed",
+            "Throttled Cancelled",
+        ]),
+    );
+    let of_all = [Hold::Paused(0), Hold::Concurrency, Hold::Rate(0)].map(Hold::name);
+    let of_groups = [Hold::Backoff(0), Hold::Probe, Hold::Throttled(0), Hold::Ordered].map(Hold::name);
+    for holder in ["group", "tenant", "queue"] {
+        add("held", &of_all.map(|hold| format!("{hold} by {holder}")));
+    }
+    add("held", &of_groups.map(|hold| format!("{hold} by group")));
     add("dead", &Reason::ALL.map(|reason| format!("{reason:?}")));
     all
 }
