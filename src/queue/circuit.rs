@@ -108,9 +108,13 @@ impl Throttle {
         }
     }
 
-    /// A job was acknowledged. `None`: the throttle is forgotten.
+    /// The worker with `token` acknowledged its job. That counts if it was handed out since the rest
+    /// began, and the rest is over. `None`: the throttle is forgotten.
     #[must_use]
-    pub fn succeeded(self) -> Option<Self> {
+    pub fn succeeded(self, token: Serial, now: u64) -> Option<Self> {
+        if token <= self.since || now < self.until {
+            return Some(self);
+        }
         let limit = self.limit.saturating_add(1);
         (limit < self.goal).then_some(Self { limit, ..self })
     }
@@ -170,9 +174,15 @@ mod tests {
         assert_eq!(old_delivery, same_rest);
         let next = Throttle::throttled(Some(same_rest), serial(9), 200, serial(9), 100, 8);
         assert_eq!((next.limit, next.until, next.goal), (2, 300, 8));
+        assert_eq!(next.succeeded(serial(10), 250), Some(next), "it rests");
+        assert_eq!(
+            next.succeeded(serial(9), 300),
+            Some(next),
+            "an old delivery says nothing about the new limit"
+        );
         let mut grown = Some(next);
         let steps = std::iter::from_fn(|| {
-            grown = grown?.succeeded();
+            grown = grown?.succeeded(serial(10), 300);
             grown.map(|throttle| throttle.limit)
         });
         assert_eq!(steps.collect::<Vec<_>>(), [3, 4, 5, 6, 7]);

@@ -201,7 +201,7 @@ impl Queue {
         }
         self.tell_troubled(slot, |group, told, token| {
             group.circuit.answered(token, told.last);
-            group.throttle = group.throttle.and_then(Throttle::succeeded);
+            group.throttle = group.throttle.and_then(|throttle| throttle.succeeded(token, told.terms.now));
         });
         if self.is_cancelling(slot) {
             self.finish_cancelled(slot, true, fx);
