@@ -291,6 +291,7 @@ fn memory_comes_back(lab: &Lab) {
     let mut c = server.client();
     cmd!(c, "RQ.QUEUE.SET", "q", "RESULTTTL", 500);
     let before = server.info_number("used_memory");
+    let mut peak = before;
     let mut jobs_left = 5000;
     while jobs_left > 0 {
         let mut args = crate::args!["RQ.MENQUEUE", "q", "JOBS", 1000];
@@ -303,10 +304,11 @@ fn memory_comes_back(lab: &Lab) {
             assert_eq!(c.read().int(), 1);
         }
         jobs_left -= 1000;
+        peak = peak.max(server.info_number("used_memory"));
     }
     drop(c);
-    let peak = server.info_number("used_memory");
-    assert!(peak > before + 5_000_000, "there was something to give back: {before} then {peak}");
+    // On a busy machine the first are gone before the last are there.
+    assert!(peak > before + 1_000_000, "there was something to give back: {before} then {peak}");
     let allowed = before + (peak - before) / 20;
     until("all but 5 % of the memory is free again", || server.info_number("used_memory") < allowed);
     let mut c = server.client();

@@ -149,7 +149,7 @@ fn eviction_of_a_queue(lab: &Lab) {
         claim(&mut c, &format!("q{number}"), "w");
     }
     let mut result = server.client();
-    let mut waiter = waiting_claim(&server, "q0", "w", 0);
+    let mut waiter = waiting_claim(&server, "waited", "w", 0);
     cmd!(c, "RQ.ENQUEUE", "r", "x", "ID", "j");
     send!(result, "RQ.RESULT", "r", "j", "BLOCK", 0);
     until_blocked(&server, 2);
@@ -162,7 +162,7 @@ fn eviction_of_a_queue(lab: &Lab) {
     cmd!(c, "FLUSHALL");
     let reply = result.read();
     assert!(reply.is_nil() || matches!(reply, Reply::Error(_)), "{reply:?}");
-    enqueue(&mut c, "q0", "x");
+    enqueue(&mut c, "waited", "x");
     assert_eq!(jobs(&waiter.read()).len(), 1);
     assert!(server.is_running());
 }
