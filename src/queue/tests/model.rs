@@ -875,7 +875,7 @@ impl Model {
         }
         self.report(at, |model, group, token| {
             model.answered(group, token);
-            model.succeeded(group);
+            model.succeeded(group, token);
         });
         if self.jobs[at].is_cancelling() {
             self.end(at, State::Cancelled, true);
@@ -1360,8 +1360,13 @@ impl Model {
         }
     }
 
-    fn succeeded(&mut self, group: usize) {
-        if let Some(throttle) = &mut self.groups[group].throttle {
+    /// Only what was handed out since the rest, and only when that is over, tells that more is welcome.
+    fn succeeded(&mut self, group: usize, token: u64) {
+        let now = self.now;
+        if let Some(throttle) = &mut self.groups[group].throttle
+            && token > throttle.since
+            && now >= throttle.until
+        {
             throttle.limit += 1;
             if throttle.limit >= throttle.goal {
                 self.groups[group].throttle = None;

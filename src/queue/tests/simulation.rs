@@ -153,11 +153,13 @@ impl Simulation {
                 _ => usual,
             })
             .collect();
+        let stormy = random.one_in(2);
+        let weights = if stormy { stormy_weights(weights) } else { weights };
         Self {
             weights,
             jobs_max: *random.pick(&[3, 8, 8, 20, 40]),
             names: *random.pick(&[(1, 1), (1, 2), (1, 4), (2, 2), (3, 2), (3, 4), (3, 4)]),
-            stormy: random.one_in(2),
+            stormy,
             prompt: random.one_in(2),
             twin: Twin::new(settings, clock),
             replica: Queue::new(settings, clock),
@@ -416,9 +418,7 @@ impl Simulation {
                 let how = match self.random.below(if self.stormy { 14 } else { 8 }) {
                     0 => Failure::Dead,
                     6 | 8..11 => Failure::Unavailable,
-                    7 | 11..14 => {
-                        Failure::Throttled(*self.random.pick(&[0, 1, 5, 100, 1_000, DURATION_MS_MAX]))
-                    }
+                    7 | 11..14 => Failure::Throttled(*self.random.pick(&[0, 1, 5, 20, 100, 1_000, HOUR])),
                     1 => Failure::RetryAfter(*self.random.pick(&[0, 1, 5, 1_000, HOUR, DURATION_MS_MAX])),
                     _ => Failure::Retry,
                 };
@@ -460,7 +460,7 @@ impl Simulation {
                 let patch = GroupPatch {
                     concurrency: random.one_in(3).then(|| random.one_in(2).then(|| concurrency(random))),
                     rate: random.one_in(3).then(|| random.one_in(2).then(|| rate(random))),
-                    backoff: random.one_in(3).then(|| random.one_in(2).then(|| backoff(random))),
+                    backoff: random.one_in(3).then(|| random.one_in(2).then(|| group_backoff(random))),
                     ordered: random.one_in(3).then(|| random.one_in(2).then(|| random.one_in(2))),
                 };
                 Op::SetGroup { name, patch }
@@ -558,14 +558,41 @@ fn backoff(random: &mut Random) -> Backoff {
     }
 }
 
+/// As many reports as claims, or the groups never get into trouble.
+fn stormy_weights(mut weights: Vec<u64>) -> Vec<u64> {
+    for (weight, (call, usual)) in weights.iter_mut().zip(CALLS) {
+        match call {
+            Call::Fail => *weight = usual * 3,
+            Call::Pause => *weight = (*weight).min(1),
+            _ => {}
+        }
+    }
+    weights
+}
+
 fn concurrency(random: &mut Random) -> Option<u32> {
-    *random.pick(&[None, None, Some(0), Some(1), Some(2), Some(5), Some(1_000_000)])
+    match random.below(12) {
+        0 => Some(0),
+        1..4 => Some(1),
+        4..6 => Some(2),
+        6 => Some(5),
+        7 => Some(1_000_000),
+        _ => None,
+    }
+}
+
+/// Of a group's circuit: mostly such that it ends within a run.
+fn group_backoff(random: &mut Random) -> Backoff {
+    match random.below(4) {
+        0 => backoff(random),
+        _ => Backoff { base: *random.pick(&[0, 1, 20, 500]), max: *random.pick(&[100, 1_000, HOUR]) },
+    }
 }
 
 fn rate(random: &mut Random) -> Option<Rate> {
     (!random.one_in(3)).then(|| Rate {
         count: *random.pick(&[1, 2, 3, 7, 1_000_000]),
-        period: *random.pick(&[1, 7, 100, 3_000, u64::from(u32::MAX)]),
+        period: if random.one_in(12) { u64::from(u32::MAX) } else { *random.pick(&[1, 7, 100, 3_000]) },
         burst: *random.pick(&[1, 1, 2, 5, 1_000_000]),
     })
 }
@@ -586,11 +613,11 @@ fn patch(random: &mut Random, n: u64) -> SettingsPatch {
             .one_in(n)
             .then(|| *random.pick(&[None, None, None, None, Some(0), Some(2), Some(6), Some(20)])),
         worker_ttl: random.one_in(n).then(|| *random.pick(&[None, Some(1_000)])),
-        concurrency: random.one_in(2 * n).then(|| concurrency(random)),
-        rate: random.one_in(2 * n).then(|| rate(random)),
+        concurrency: random.one_in(4 * n).then(|| concurrency(random)),
+        rate: random.one_in(4 * n).then(|| rate(random)),
         group_concurrency: random.one_in(n).then(|| concurrency(random)),
         group_rate: random.one_in(n).then(|| rate(random)),
-        group_backoff: random.one_in(n).then(|| backoff(random)),
+        group_backoff: random.one_in(n).then(|| group_backoff(random)),
         group_ordered: random.one_in(n).then(|| random.one_in(2)),
     }
 }
