@@ -670,7 +670,7 @@ impl Groups {
         self.name_bytes = self.name_bytes.saturating_sub(group.name.len());
         if let Some(tenant) = self.tenants.get_mut(group.tenant) {
             tenant.names.remove(&group.name);
-            if tenant.names.capacity() > 1_024 && tenant.names.len() < tenant.names.capacity() / 8 {
+            if tenant.names.capacity() > 64 && tenant.names.len() < tenant.names.capacity() / 8 {
                 tenant.names.shrink_to(tenant.names.len().saturating_mul(2));
             }
         }
@@ -680,8 +680,7 @@ impl Groups {
         let Some(tenant) = self.tenants.remove(number) else { return };
         self.tenants_by_birth.remove(&tenant.born);
         self.tenant_names.remove(&tenant.name);
-        if self.tenant_names.capacity() > 1_024 && self.tenant_names.len() < self.tenant_names.capacity() / 8
-        {
+        if self.tenant_names.capacity() > 64 && self.tenant_names.len() < self.tenant_names.capacity() / 8 {
             self.tenant_names.shrink_to(self.tenant_names.len().saturating_mul(2));
         }
         self.name_bytes = self.name_bytes.saturating_sub(tenant.name.len());

@@ -170,7 +170,7 @@ impl Customs {
         for entry in last {
             self.put(entry);
         }
-        if self.tables.capacity() > 1_024 && self.tables.len() < self.tables.capacity() / 4 {
+        if self.tables.capacity() > 64 && self.tables.len() < self.tables.capacity() / 4 {
             self.tables.shrink_to(self.tables.len().saturating_mul(2));
         }
     }

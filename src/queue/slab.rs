@@ -15,8 +15,8 @@ pub(super) trait Number: Copy + Eq {
 const CHUNK_BITS: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
-/// Entries that an empty chunk keeps room for, so that a queue that hovers around empty allocates
-/// little, and one that stays empty keeps little.
+/// Entries that a chunk keeps room for, so that a queue that hovers around empty allocates little, and
+/// one that stays empty keeps little.
 const KEPT: usize = 16;
 
 /// Values in numbered slots. All operations are O(1), or O(log n) in the number of chunks.
@@ -68,9 +68,11 @@ impl<T> Chunk<T> {
         let value = self.entries.get_mut(entry)?.take()?;
         self.used = self.used.saturating_sub(1);
         self.lowest_free = self.lowest_free.min(entry);
-        if self.used == 0 {
-            self.entries.clear();
-            self.entries.shrink_to(KEPT);
+        while self.entries.last().is_some_and(Option::is_none) {
+            self.entries.pop();
+        }
+        if self.entries.len() < self.entries.capacity() / 4 {
+            self.entries.shrink_to(self.entries.len().saturating_mul(2).max(KEPT));
         }
         Some(value)
     }
@@ -138,8 +140,8 @@ impl<N: Number, T> Slab<N, T> {
         if used == CHUNK.saturating_sub(1) {
             self.open.insert(slot.number() >> CHUNK_BITS);
         }
-        // One empty chunk is kept.
-        let goes = used == 0 && self.present > 1;
+        // Of empty chunks, at most the first is kept.
+        let goes = used == 0 && (self.present > 1 || number > 0);
         self.room = self.room.saturating_sub(room).saturating_add(if goes { 0 } else { left });
         if goes {
             *place = None;
@@ -156,7 +158,7 @@ impl<N: Number, T> Slab<N, T> {
                 self.open.remove(&number);
             }
         }
-        if self.chunks.capacity() > 1_024 && self.chunks.len() < self.chunks.capacity() / 4 {
+        if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
             self.chunks.shrink_to(self.chunks.len().saturating_mul(2));
         }
     }
@@ -208,7 +210,7 @@ mod tests {
             slab.remove(slot);
         }
         let held: usize = slab.chunks.iter().flatten().map(|chunk| chunk.entries.capacity()).sum();
-        assert_eq!((slab.room, slab.present), (held, 1));
+        assert_eq!((slab.room, slab.chunks.len()), (held, slab.present));
         assert!(slab.bytes() < 50 * size_of::<Chunk<u64>>(), "{} bytes left", slab.bytes());
     }
 }

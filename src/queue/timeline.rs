@@ -120,7 +120,7 @@ impl<K: Copy + Ord, V: Copy + PartialEq> Sorted<K, V> {
         {
             chunk.entries.shrink_to(left.saturating_mul(2));
         }
-        if self.chunks.capacity() > 1_024 && self.chunks.len() < self.chunks.capacity() / 4 {
+        if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
             self.chunks.shrink_to(self.chunks.len().saturating_mul(2));
         }
     }
