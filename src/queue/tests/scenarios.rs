@@ -11,7 +11,8 @@
 //! - `wall +1h`, `wall -1h`: the wall clock steps; no time passes;
 //! - `reload`: the queue is saved and loaded again; `new`: a fresh queue, at the start of time;
 //! - `UNDO id token`: a grant never reached its worker; `REGISTER worker`; `FORGET worker`;
-//! - `ORDER`: the ready jobs as they will be claimed; `WAKEUP`: when the timer is to fire; `SEEN`: when each
+//! - `ORDER`: the ready jobs, group by group as they will be claimed; `LINE`: how many groups stand in line;
+//!   `WAKEUP`: when the timer is to fire; `SEEN`: when each
 //!   worker gave its last sign of life.
 //!
 //! Jobs that got their id from the queue are called `j1`, `j2` …, tokens `t1`, `t2` …, in the order in
@@ -23,9 +24,9 @@ use std::path::PathBuf;
 
 use super::harness::{Answer, Twin};
 use crate::queue::{
-    Backoff, Cancel, Claim, Delivery, Enqueue, Error, Failure, GroupName, Held, Id, IfExists, JobOptions,
-    JobView, Op, Outcome, Payloads, Recover, Scope, Serial, Settings, SettingsPatch, Slot, Stamp, State,
-    When, Who,
+    Backoff, Cancel, Claim, Delivery, Enqueue, Error, Failure, GroupName, GroupPatch, GroupView, Held, Hold,
+    Holder, Id, IfExists, JobOptions, JobView, Op, Outcome, Payloads, Rate, Recover, Scope, Serial, Settings,
+    SettingsPatch, Slot, Stamp, State, TenantPatch, When, Who,
 };
 
 const START: u64 = 1_000_000;
@@ -190,6 +191,8 @@ impl Stage {
                         "ERROR" => error = Some(word(words)?),
                         "RETRY" => how = Failure::RetryAfter(duration(words)?),
                         "DEAD" => how = Failure::Dead,
+                        "UNAVAILABLE" => how = Failure::Unavailable,
+                        "THROTTLED" => how = Failure::Throttled(duration(words)?),
                         other => return Err(format!("no option of FAIL: {other}")),
                     }
                 }
@@ -222,9 +225,17 @@ impl Stage {
             }
             "REDRIVE" => Op::Redrive { ids: self.ids(words) },
             "PURGE" => Op::Purge { state: state(words)?, count: count(words)? },
-            "PAUSE" => Op::Pause { scope: Scope::Queue, length: optional(words, "FOR", duration)? },
-            "RESUME" => Op::Resume { scope: Scope::Queue },
+            "PAUSE" => Op::Pause { scope: scope(words)?, length: optional(words, "FOR", duration)? },
+            "RESUME" => Op::Resume { scope: scope(words)? },
             "QUEUE.SET" => Op::Set(parse_settings(words)?),
+            "GROUP.SET" => {
+                let name = group(words)?;
+                Op::SetGroup { name, patch: parse_group(words)? }
+            }
+            "TENANT.SET" => {
+                let name = word(words)?;
+                Op::SetTenant { name, patch: parse_tenant(words)? }
+            }
             _ => return self.look(verb, words),
         };
         let answer = self.twin.apply_at(self.clock, &op)?;
@@ -245,11 +256,13 @@ impl Stage {
         if !many {
             payloads = Payloads::One(word(words)?);
         }
-        let (mut id, mut when, mut priority) = (None, None, 0);
+        let (mut id, mut group, mut when, mut priority) = (None, GroupName::default(), None, 0);
         let mut options = JobOptions::default();
         while words.peek().is_some() {
             match text(words)?.as_str() {
                 "ID" => id = Some((word(words)?, IfExists::Refuse)),
+                "GROUP" => group.group = word(words)?,
+                "TENANT" => group.tenant = word(words)?,
                 "IFNEW" => id = id.map(|(id, _)| (id, IfExists::Keep)),
                 "REPLACE" => id = id.map(|(id, _)| (id, IfExists::Replace)),
                 "DELAY" => when = Some(When::Delay(duration(words)?)),
@@ -268,7 +281,7 @@ impl Stage {
                 other => return Err(format!("no option of ENQUEUE: {other}")),
             }
         }
-        Ok(Op::Enqueue(Enqueue { payloads, id, group: GroupName::default(), when, priority, options }))
+        Ok(Op::Enqueue(Enqueue { payloads, id, group, when, priority, options }))
     }
 
     fn parse_recover<'a>(&self, words: &mut Words<'a>) -> Result<Op<'a>, String> {
@@ -374,6 +387,19 @@ impl Stage {
                 None => "nil".into(),
                 Some(job) => show_job(&job),
             },
+            "GROUP.GET" => queue.group(group(words)?).map_or("nil".into(), |group| show_group(&group)),
+            "TENANT.GET" => match queue.tenant(word(words)?) {
+                None => "nil".into(),
+                Some(tenant) => {
+                    let mut shown = format!("active={}", tenant.gate().active);
+                    if let Some(hold) = tenant.hold_at(queue.now()) {
+                        write!(shown, " {}", show_hold(hold, Holder::Tenant)).unwrap();
+                    }
+                    shown
+                }
+            },
+            "GROUPS" => (queue.group_count() - 1).to_string(),
+            "LINE" => queue.eligible_groups().to_string(),
             "ORDER" => self.show_ids(&queue.list(State::Ready, None, None, 1_000).jobs),
             "LIST" => {
                 let state = state(words)?;
@@ -435,6 +461,39 @@ fn show_held(held: Held) -> &'static str {
         Held::Lost => "lost",
         Held::Cancel => "cancel",
     }
+}
+
+/// Why nothing is handed out; whose limit it is, unless it is `own`; and until when.
+fn show_hold((hold, holder): (Hold, Holder), own: Holder) -> String {
+    let mut shown = format!("held={}", hold.name());
+    if holder != own {
+        write!(shown, " by={}", holder.name()).unwrap();
+    }
+    if let Some(until) = hold.until() {
+        write!(shown, " until={}", until - START).unwrap();
+    }
+    shown
+}
+
+fn show_group(group: &GroupView<'_>) -> String {
+    let mut shown = String::new();
+    for state in [State::Delayed, State::Ready, State::Active] {
+        if group.count(state) > 0 {
+            write!(shown, "{}={} ", state.name(), group.count(state)).unwrap();
+        }
+    }
+    let limit = group.concurrency().map_or("none".into(), |limit| limit.to_string());
+    write!(shown, "concurrency={limit}").unwrap();
+    if group.circuit().level > 0 {
+        write!(shown, " level={}", group.circuit().level).unwrap();
+    }
+    if let Some(throttle) = group.throttle() {
+        write!(shown, " throttled={}/{}", throttle.limit, throttle.goal).unwrap();
+    }
+    if let Some(hold) = group.hold_at(0) {
+        write!(shown, " {}", show_hold(hold, Holder::Group)).unwrap();
+    }
+    shown
 }
 
 fn show_job(job: &JobView<'_>) -> String {
@@ -575,6 +634,72 @@ fn backoff(words: &mut Words<'_>) -> Result<Backoff, String> {
     Ok(Backoff { base: duration(words)?, max: duration(words)? })
 }
 
+/// `name [TENANT tenant]`.
+fn group<'a>(words: &mut Words<'a>) -> Result<GroupName<'a>, String> {
+    let group = word(words)?;
+    Ok(GroupName { tenant: optional(words, "TENANT", word)?.unwrap_or_default(), group })
+}
+
+/// `[GROUP name] [TENANT name]`.
+fn scope<'a>(words: &mut Words<'a>) -> Result<Scope<'a>, String> {
+    let of_group = optional(words, "GROUP", group)?;
+    let tenant = optional(words, "TENANT", word)?;
+    Ok(of_group.map(Scope::Group).or(tenant.map(Scope::Tenant)).unwrap_or(Scope::Queue))
+}
+
+/// `n ms [BURST n]`, or `none`.
+fn rate(words: &mut Words<'_>) -> Result<Option<Rate>, String> {
+    let Some(count) = limit(words)? else { return Ok(None) };
+    let period = duration(words)?;
+    Ok(Some(Rate { count, period, burst: optional(words, "BURST", number)?.unwrap_or(count) }))
+}
+
+fn concurrency(words: &mut Words<'_>) -> Result<Option<u32>, String> {
+    Ok(limit(words)?.map(|n| n as u32))
+}
+
+fn yes(words: &mut Words<'_>) -> Result<bool, String> {
+    Ok(text(words)? == "yes")
+}
+
+/// What `parse` reads, or `default`, which gives the option back.
+fn own<T>(
+    words: &mut Words<'_>,
+    parse: impl FnOnce(&mut Words<'_>) -> Result<T, String>,
+) -> Result<Option<Option<T>>, String> {
+    if words.next_if(|word| *word == b"default").is_some() {
+        return Ok(Some(None));
+    }
+    parse(words).map(|value| Some(Some(value)))
+}
+
+fn parse_group(words: &mut Words<'_>) -> Result<GroupPatch, String> {
+    let mut patch = GroupPatch::default();
+    while words.peek().is_some() {
+        match text(words)?.as_str() {
+            "CONCURRENCY" => patch.concurrency = own(words, concurrency)?,
+            "RATE" => patch.rate = own(words, rate)?,
+            "BACKOFF" => patch.backoff = own(words, backoff)?,
+            "ORDERED" => patch.ordered = own(words, yes)?,
+            other => return Err(format!("no setting of a group: {other}")),
+        }
+    }
+    Ok(patch)
+}
+
+fn parse_tenant(words: &mut Words<'_>) -> Result<TenantPatch, String> {
+    let mut patch = TenantPatch::default();
+    while words.peek().is_some() {
+        match text(words)?.as_str() {
+            "WEIGHT" => patch.weight = Some(number(words)? as u32),
+            "CONCURRENCY" => patch.concurrency = Some(concurrency(words)?),
+            "RATE" => patch.rate = Some(rate(words)?),
+            other => return Err(format!("no setting of a tenant: {other}")),
+        }
+    }
+    Ok(patch)
+}
+
 fn parse_settings(words: &mut Words<'_>) -> Result<SettingsPatch, String> {
     let mut patch = SettingsPatch::default();
     while words.peek().is_some() {
@@ -589,6 +714,12 @@ fn parse_settings(words: &mut Words<'_>) -> Result<SettingsPatch, String> {
             "KEEPDONE" => patch.keep_done = Some(limit(words)?),
             "KEEPDEAD" => patch.keep_dead = Some(limit(words)?),
             "MAXLEN" => patch.max_len = Some(limit(words)?),
+            "CONCURRENCY" => patch.concurrency = Some(concurrency(words)?),
+            "RATE" => patch.rate = Some(rate(words)?),
+            "GROUP-CONCURRENCY" => patch.group_concurrency = Some(concurrency(words)?),
+            "GROUP-RATE" => patch.group_rate = Some(rate(words)?),
+            "GROUP-BACKOFF" => patch.group_backoff = Some(backoff(words)?),
+            "GROUP-ORDERED" => patch.group_ordered = Some(yes(words)?),
             "WORKERTTL" => patch.worker_ttl = Some(limit(words)?),
             other => return Err(format!("no setting: {other}")),
         }
@@ -660,8 +791,14 @@ scenarios! {
     p5_order
     budgets
     cancel
+    circuit
     deadline
+    forgotten_groups
+    group_limits
+    group_pause
+    groups_in_turn
     ids
+    ordered
     pause
     progress_and_results
     recovery
@@ -669,6 +806,8 @@ scenarios! {
     retention
     settings
     signs_of_life
+    slots
+    throttle
     time
     vanished_takers
 }

@@ -523,6 +523,30 @@ impl Simulation {
                 *self.tally.entry(format!("held: {} by {}", hold.name(), holder.name())).or_default() += 1;
             }
         }
+        let mut see = |what: String| *self.tally.entry(what).or_default() += 1;
+        for group in &model.groups {
+            if group.circuit.level > 0 {
+                see(format!("circuit: level {}", group.circuit.level.min(3)));
+            }
+            if let Some(throttle) = &group.throttle {
+                see(format!("throttle: {}", if throttle.limit < throttle.goal { "less" } else { "rest" }));
+            }
+        }
+        if matches!(op, Op::Claim(_)) && answer.claimed.len() > 1 {
+            let mut names: Vec<_> = (model.claimed.iter())
+                .filter_map(|&arrival| model.jobs.iter().find(|job| job.arrival == arrival))
+                .map(|job| &job.group)
+                .collect();
+            names.sort();
+            names.dedup();
+            let groups = names.len();
+            names.dedup_by_key(|name| &name.0);
+            see(format!("turns: of {} tenants", names.len()));
+            see(format!("turns: of {groups} groups"));
+        }
+        if model.review.is_some() {
+            see(format!("review: {name}"));
+        }
         for job in &self.twin.model.jobs {
             if let (Phase::Final { .. }, Some(reason)) = (&job.phase, job.reason)
                 && answer.notes.iter().any(|note| note.state == Some(State::Dead))
@@ -755,6 +779,10 @@ fn everything() -> Vec<String> {
     for holder in ["group", "tenant", "queue"] {
         add("held", &of_all.map(|hold| format!("{hold} by {holder}")));
     }
+    add("circuit", &words(&["level 1", "level 2", "level 3"]));
+    add("throttle", &words(&["less", "rest"]));
+    add("turns", &words(&["of 2 tenants", "of 3 tenants", "of 3 groups", "of 6 groups"]));
+    add("review", &words(&["Claim", "Sweep", "Enqueue"]));
     add("held", &of_groups.map(|hold| format!("{hold} by group")));
     add("dead", &Reason::ALL.map(|reason| format!("{reason:?}")));
     all
