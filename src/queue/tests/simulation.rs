@@ -23,7 +23,7 @@ use crate::queue::{
     SettingsPatch, Stamp, State, TenantPatch, When, Who,
 };
 
-const FIXED_SEEDS: u64 = 1_500;
+const FIXED_SEEDS: u64 = 1_000;
 const FIXED_STEPS: u64 = 250;
 
 const HOUR: u64 = 3_600_000;

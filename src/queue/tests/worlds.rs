@@ -9,8 +9,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::harness::{Twin, show};
 use crate::queue::{
-    Backoff, Claim, Delivery, Enqueue, Failure, GroupName, Id, IfExists, JobOptions, Op, Payloads, Recover,
-    Scope, Serial, Settings, Stamp, State, When, Who,
+    Backoff, Claim, Delivery, Enqueue, Failure, GroupDefaults, GroupName, GroupPatch, Id, IfExists, JobOptions,
+    Op, Payloads, Rate, Recover, Scope, Serial, Settings, Stamp, State, TenantPatch, When, Who,
 };
 
 /// The distance of two instants, ms. Leases, delays and the like are multiples of it.
@@ -44,6 +44,12 @@ enum Call {
     Purge(State),
     Pause(Option<u64>),
     Resume,
+    /// Of the group of the first job.
+    PauseGroup(Option<u64>),
+    ResumeGroup,
+    SetGroup(GroupPatch),
+    /// Of its tenant.
+    SetTenant(TenantPatch),
     Sweep(usize),
     /// The clock goes to the next instant; nothing is settled by that.
     Tick,
@@ -60,6 +66,8 @@ enum Which {
 struct World {
     settings: Settings,
     calls: Vec<Call>,
+    /// The groups of the two jobs.
+    groups: [GroupName<'static>; 2],
     /// How often the clock may tick.
     ticks: u64,
     depth: usize,
@@ -68,6 +76,7 @@ struct World {
 #[derive(Clone)]
 struct Node {
     twin: Twin,
+    groups: [GroupName<'static>; 2],
     ticks: u64,
     /// Tokens of the last two deliveries of each job, the latest first.
     tokens: HashMap<&'static [u8], [Serial; 2]>,
@@ -99,7 +108,7 @@ impl Node {
         let clock = self.twin.model.clock();
         match call {
             Call::Enqueue(id, when, priority, deadline) => Op::Enqueue(Enqueue {
-                group: GroupName::default(),
+                group: self.groups[usize::from(id == B)],
                 payloads: Payloads::One(b"payload"),
                 id: Some((id, IfExists::Replace)),
                 when,
@@ -138,6 +147,10 @@ impl Node {
             Call::Purge(state) => Op::Purge { state, count: 1 },
             Call::Pause(length) => Op::Pause { scope: Scope::Queue, length },
             Call::Resume => Op::Resume { scope: Scope::Queue },
+            Call::PauseGroup(length) => Op::Pause { scope: Scope::Group(self.groups[0]), length },
+            Call::ResumeGroup => Op::Resume { scope: Scope::Group(self.groups[0]) },
+            Call::SetGroup(patch) => Op::SetGroup { name: self.groups[0], patch },
+            Call::SetTenant(patch) => Op::SetTenant { name: self.groups[0].tenant, patch },
             Call::Sweep(limit) => Op::Sweep { limit },
             Call::Tick => Op::Clock(Stamp { now: clock.now + INSTANT, wall: clock.wall + INSTANT, ..clock }),
             Call::WallStep(step) => {
@@ -200,7 +213,8 @@ impl Explorer<'_> {
 
 fn explore(world: &World) {
     let clock = Stamp { now: START, wall: WALL, serial: Serial::NONE };
-    let root = Node { twin: Twin::new(world.settings, clock), ticks: 0, tokens: HashMap::new() };
+    let (twin, groups) = (Twin::new(world.settings, clock), world.groups);
+    let root = Node { twin, groups, ticks: 0, tokens: HashMap::new() };
     let depth =
         std::env::var("RQ_DEPTH").map_or(world.depth, |depth| depth.parse().expect("RQ_DEPTH is a number"));
     let mut explorer = Explorer { world, met: HashMap::new(), path: Vec::new(), steps: 0 };
@@ -214,6 +228,8 @@ fn explore(world: &World) {
         explorer.steps
     );
 }
+
+const NAMELESS: [GroupName<'static>; 2] = [GroupName { tenant: b"", group: b"" }; 2];
 
 fn settings() -> Settings {
     Settings {
@@ -248,6 +264,7 @@ fn leases_tokens_and_budgets() {
             Sweep(1),
             Tick,
         ],
+        groups: NAMELESS,
         ticks: 3,
         depth: 8,
     });
@@ -273,6 +290,7 @@ fn delays_deadlines_and_pause() {
             Sweep(1),
             Tick,
         ],
+        groups: NAMELESS,
         ticks: 3,
         depth: 7,
     });
@@ -299,6 +317,7 @@ fn cancelling_whatever_comes() {
             Sweep(1),
             Tick,
         ],
+        groups: NAMELESS,
         ticks: 3,
         depth: 9,
     });
@@ -326,6 +345,7 @@ fn retention_eviction_and_redrive() {
             Sweep(2),
             Tick,
         ],
+        groups: NAMELESS,
         ticks: 3,
         depth: 8,
     });
@@ -348,7 +368,120 @@ fn crashes_and_their_back_off() {
             Sweep(9),
             Tick,
         ],
+        groups: NAMELESS,
         ticks: 8,
         depth: 9,
+    });
+}
+
+#[test]
+fn an_endpoint_that_is_down() {
+    use Call::*;
+    use Which::*;
+    let backoff = Backoff { base: INSTANT, max: 2 * INSTANT };
+    explore(&World {
+        settings: Settings { group: GroupDefaults { backoff, ..GroupDefaults::default() }, ..settings() },
+        calls: vec![
+            Enqueue(A, None, 0, None),
+            Enqueue(B, None, 0, None),
+            Claim(W1, 2),
+            Claim(W2, 1),
+            Ack(Last, B, true),
+            Fail(Last, A, Failure::Unavailable),
+            Fail(Last, B, Failure::Unavailable),
+            Fail(Last, B, Failure::RetryAfter(0)),
+            Release(Last, A),
+            Cancel(A),
+            Recover(W1, false),
+            ResumeGroup,
+            Sweep(1),
+            Tick,
+        ],
+        groups: [GroupName { tenant: b"t", group: b"g" }; 2],
+        ticks: 4,
+        depth: 7,
+    });
+}
+
+#[test]
+fn an_endpoint_that_asks_for_less() {
+    use Call::*;
+    use Which::*;
+    explore(&World {
+        settings: settings(),
+        calls: vec![
+            Enqueue(A, None, 0, None),
+            Enqueue(B, None, 0, None),
+            Claim(W1, 2),
+            Ack(Last, A, true),
+            Fail(Last, A, Failure::Throttled(INSTANT)),
+            Fail(Last, B, Failure::Throttled(2 * INSTANT)),
+            Fail(Last, B, Failure::Throttled(0)),
+            Undo(Last, B),
+            ResumeGroup,
+            Sweep(1),
+            Tick,
+        ],
+        groups: [GroupName { tenant: b"", group: b"g" }; 2],
+        ticks: 4,
+        depth: 7,
+    });
+}
+
+#[test]
+fn two_tenants_with_limits() {
+    use Call::*;
+    use Which::*;
+    let rate = Rate { count: 1, period: INSTANT, burst: 1 };
+    let plain = GroupPatch::default();
+    explore(&World {
+        settings: settings(),
+        calls: vec![
+            Enqueue(A, None, 0, None),
+            Enqueue(B, None, 0, None),
+            Claim(W1, 1),
+            Ack(Last, A, true),
+            Fail(Last, A, Failure::Retry),
+            Undo(Last, A),
+            PauseGroup(Some(INSTANT)),
+            ResumeGroup,
+            SetGroup(GroupPatch { rate: Some(Some(Some(rate))), ..plain }),
+            SetGroup(GroupPatch { rate: Some(None), concurrency: Some(None), ..plain }),
+            SetGroup(GroupPatch { concurrency: Some(Some(Some(0))), ..plain }),
+            SetTenant(TenantPatch { weight: Some(2), rate: Some(Some(rate)), ..TenantPatch::default() }),
+            Sweep(1),
+            Tick,
+        ],
+        groups: [GroupName { tenant: b"t", group: b"g" }, GroupName { tenant: b"u", group: b"" }],
+        ticks: 3,
+        depth: 6,
+    });
+}
+
+#[test]
+fn one_at_a_time_in_order() {
+    use Call::*;
+    use Which::*;
+    let order = |yes| GroupPatch { ordered: Some(yes), ..GroupPatch::default() };
+    explore(&World {
+        settings: Settings { crashes: None, ..settings() },
+        calls: vec![
+            Enqueue(A, Some(When::Delay(INSTANT)), 0, None),
+            Enqueue(B, None, 0, None),
+            Claim(W1, 2),
+            Fail(Last, A, Failure::Retry),
+            Fail(Last, B, Failure::RetryAfter(0)),
+            Release(Last, B),
+            Recover(W1, true),
+            Redrive(B),
+            Reschedule(B, When::Delay(INSTANT)),
+            SetGroup(order(Some(true))),
+            SetGroup(order(None)),
+            Sweep(1),
+            Tick,
+        ],
+        groups: [GroupName { tenant: b"", group: b"g" }; 2],
+        ticks: 3,
+        depth: 7,
     });
 }
