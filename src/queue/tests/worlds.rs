@@ -9,8 +9,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::harness::{Twin, show};
 use crate::queue::{
-    Backoff, Claim, Delivery, Enqueue, Failure, GroupDefaults, GroupName, GroupPatch, Id, IfExists, JobOptions,
-    Op, Payloads, Rate, Recover, Scope, Serial, Settings, Stamp, State, TenantPatch, When, Who,
+    Backoff, Claim, Delivery, Enqueue, Failure, GroupDefaults, GroupName, GroupPatch, Id, IfExists,
+    JobOptions, Op, Payloads, Rate, Recover, Scope, Serial, Settings, Stamp, State, TenantPatch, When, Who,
 };
 
 /// The distance of two instants, ms. Leases, delays and the like are multiples of it.
