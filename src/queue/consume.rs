@@ -267,7 +267,7 @@ impl Queue {
     fn refuse(&mut self, slot: Slot, error: Option<&[u8]>, how: Failure, fx: &mut Effects<'_>) -> State {
         self.totals.refused = self.totals.refused.wrapping_add(1);
         self.edit(slot, |job| {
-            job.refusals = job.refusals.saturating_add(1);
+            job.refusals = job.refusals.saturating_add(u32::from(how == Failure::Unavailable));
             job.more().error = error.map(clip);
         });
         let mut alone = false;

@@ -1112,7 +1112,7 @@ fn replicas_have_the_same_groups(lab: &Lab) {
     let mut round = 0;
     while start.elapsed() < ms(1_500) {
         let reply =
-            cmd!(c, "RQ.CLAIM", "busy", format!("w{}", round % 3), "COUNT", 5, "BLOCK", 10, "LEASE", 50);
+            cmd!(c, "RQ.CLAIM", "busy", format!("w{}", round % 3), "COUNT", 5, "BLOCK", 10, "LEASE", 20_000);
         for job in jobs(&reply) {
             round += 1;
             match round % 7 {
@@ -1120,7 +1120,8 @@ fn replicas_have_the_same_groups(lab: &Lab) {
                 1 => drop(fail(&mut c, "busy", &job, &["THROTTLED", "20"])),
                 2 => drop(fail(&mut c, "busy", &job, &[])),
                 3 => drop(cmd!(c, "RQ.RELEASE", "busy", job.id, job.token)),
-                4 => {}
+                // Lapses, and no other does, however busy the machine is.
+                4 => drop(cmd!(c, "RQ.EXTEND", "busy", "w", "LEASE", 1, job.id, job.token)),
                 _ => drop(ack(&mut c, "busy", &job)),
             }
             if round % 31 == 0 {

@@ -923,7 +923,7 @@ impl Model {
     /// The endpoint failed, not the job: no attempt is used up, and the place is kept.
     fn refuse(&mut self, at: usize, error: Option<&[u8]>, how: Failure) -> State {
         self.totals.refused += 1;
-        self.jobs[at].refusals += 1;
+        self.jobs[at].refusals += u32::from(how == Failure::Unavailable);
         self.jobs[at].error = error.map(|error| limits::clip(error).into());
         let (token, group) = (self.jobs[at].token, self.group_of(at));
         let has_group = !self.jobs[at].group.1.is_empty();
