@@ -117,9 +117,14 @@ impl<N: Number, T> Slab<N, T> {
             }
         };
         let place = self.chunks.get_mut(number as usize)?;
-        self.present = self.present.saturating_add(usize::from(place.is_none()));
-        let chunk = place.get_or_insert_with(|| Chunk { entries: Vec::new(), used: 0, lowest_free: 0 });
-        let room = chunk.entries.capacity();
+        let is_new = place.is_none();
+        self.present = self.present.saturating_add(usize::from(is_new));
+        let chunk = place.get_or_insert_with(|| {
+            // The first one grows with its queue; where there are more, they fill up anyway.
+            let entries = if number == 0 { Vec::new() } else { Vec::with_capacity(CHUNK) };
+            Chunk { entries, used: 0, lowest_free: 0 }
+        });
+        let room = if is_new { 0 } else { chunk.entries.capacity() };
         let entry = chunk.insert(value)?;
         self.room = self.room.saturating_add(chunk.entries.capacity()).saturating_sub(room);
         if chunk.used == CHUNK {
