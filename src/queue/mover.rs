@@ -38,6 +38,7 @@ pub(super) struct Ending<'a> {
 
 impl Queue {
     /// Takes a new job in. Its id must be free. Its group is to be refreshed then.
+    #[inline]
     pub(super) fn admit(&mut self, job: Job) -> Result<Slot, Error> {
         let bytes = job.heap_bytes();
         let slot = self.jobs.insert(job).ok_or(Error::TooMany)?;
@@ -183,6 +184,7 @@ impl Queue {
     }
 
     /// Takes a job out of its containers. What it was counted as.
+    #[inline]
     fn unlink(&mut self, slot: Slot) -> Option<Counted> {
         let job = self.jobs.get(slot)?;
         let (counted, follows_wall, priority) = (Counted::of(job), job.follows_wall, job.priority);
@@ -208,6 +210,7 @@ impl Queue {
     }
 
     /// Puts a job into the containers where it belongs. What it is to be counted as.
+    #[inline]
     fn link(&mut self, slot: Slot) -> Option<Counted> {
         let job = self.jobs.get(slot)?;
         let (counted, follows_wall, priority) = (Counted::of(job), job.follows_wall, job.priority);

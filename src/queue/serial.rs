@@ -87,19 +87,15 @@ fn put_digits(buffer: &mut [u8], end: usize, mut value: u64) -> usize {
     }
 }
 
-/// A decimal number without sign or leading zeros.
+/// A decimal number without sign or leading zeros, and of at most 19 digits, which fit.
 fn canonical(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || (digits.len() > 1 && digits.first() == Some(&b'0')) {
+    if digits.is_empty() || digits.len() > 19 || (digits.len() > 1 && digits.first() == Some(&b'0')) {
         return None;
     }
-    let mut value = 0u64;
-    for byte in digits {
-        if !byte.is_ascii_digit() {
-            return None;
-        }
-        value = value.checked_mul(10)?.checked_add(u64::from(byte.wrapping_sub(b'0')))?;
-    }
-    Some(value)
+    digits.iter().try_fold(0u64, |value, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit < 10).then(|| value.wrapping_mul(10).wrapping_add(u64::from(digit)))
+    })
 }
 
 impl fmt::Display for Serial {

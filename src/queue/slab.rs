@@ -50,6 +50,7 @@ impl<N, T> Default for Slab<N, T> {
 
 impl<T> Chunk<T> {
     /// Puts a value into the lowest free entry. `None`: there is none.
+    #[inline]
     fn insert(&mut self, value: T) -> Option<usize> {
         let from = self.lowest_free;
         let free = self.entries.iter().skip(from).position(Option::is_none).map(|at| at.saturating_add(from));
@@ -64,6 +65,7 @@ impl<T> Chunk<T> {
         Some(entry)
     }
 
+    #[inline]
     fn remove(&mut self, entry: usize) -> Option<T> {
         let value = self.entries.get_mut(entry)?.take()?;
         self.used = self.used.saturating_sub(1);
@@ -94,17 +96,20 @@ impl<N: Number, T> Slab<N, T> {
         ((slot.number() >> CHUNK_BITS) as usize, slot.number() as usize % CHUNK)
     }
 
+    #[inline]
     pub fn get(&self, slot: N) -> Option<&T> {
         let (chunk, entry) = Self::place(slot);
         self.chunks.get(chunk)?.as_ref()?.entries.get(entry)?.as_ref()
     }
 
+    #[inline]
     pub fn get_mut(&mut self, slot: N) -> Option<&mut T> {
         let (chunk, entry) = Self::place(slot);
         self.chunks.get_mut(chunk)?.as_mut()?.entries.get_mut(entry)?.as_mut()
     }
 
     /// Where the value is now; `None` when all 2^32 slots are taken.
+    #[inline]
     pub fn insert(&mut self, value: T) -> Option<N> {
         let number = match self.open.first() {
             Some(&number) => number,
@@ -134,6 +139,7 @@ impl<N: Number, T> Slab<N, T> {
         u32::try_from(entry).ok().map(|entry| N::new(number << CHUNK_BITS | entry))
     }
 
+    #[inline]
     pub fn remove(&mut self, slot: N) -> Option<T> {
         let (number, entry) = Self::place(slot);
         let place = self.chunks.get_mut(number)?;

@@ -74,7 +74,13 @@ impl<K: Copy + Ord, V: Copy + PartialEq> Sorted<K, V> {
                     chunk.entries.push_back((key, value));
                 }
                 Some(chunk) if chunk.entries.len() < CHUNK => chunk.entries.push_back((key, value)),
-                _ => self.chunks.push_back(Chunk { from: key, entries: VecDeque::from([(key, value)]) }),
+                last => {
+                    // The first chunk grows with what it holds; behind a full one, another will fill up.
+                    let room = if last.is_some() { CHUNK } else { 1 };
+                    let mut entries = VecDeque::with_capacity(room);
+                    entries.push_back((key, value));
+                    self.chunks.push_back(Chunk { from: key, entries });
+                }
             }
             return;
         }

@@ -382,7 +382,9 @@ impl<'a> Call<'a> {
             run::obey(ctx, name, value, &op)?
         } else {
             value.prepare(main);
-            if value.queue.next_at(value.now()).is_none() && value.is_due() {
+            // By the queue's own clock first, which is read for nothing.
+            let queue = &value.queue;
+            if queue.next().is_none() && queue.next_at(value.now()).is_none() && value.is_due() {
                 timer::settle_for_claim(ctx, name, value);
             }
             // Also when there is nothing: a worker that is new is registered by that.

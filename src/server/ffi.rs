@@ -464,9 +464,14 @@ impl<'c> Ctx<'c> {
         rm!(RedisModule_SignalModifiedKey(self.raw, name.0));
     }
 
-    /// Raises a key event. Other modules may act on it at once, so nothing may be borrowed.
+    /// Raises a key event, if the server is configured to tell clients of those of modules. Other modules
+    /// may act on it at once, so nothing may be borrowed.
     #[inline]
     pub fn notify(self, event: &CStr, name: Str<'_>) {
+        let told = rm!(RedisModule_GetNotifyKeyspaceEvents());
+        if u32::try_from(told).is_ok_and(|told| told & api::REDISMODULE_NOTIFY_MODULE as u32 == 0) {
+            return;
+        }
         rm!(RedisModule_NotifyKeyspaceEvent(
             self.raw,
             api::REDISMODULE_NOTIFY_MODULE,
