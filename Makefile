@@ -70,9 +70,10 @@ build: ## compile the module: target/release/libredis_rq.so
 	$(CARGO) build --release
 
 .PHONY: run
-run: deps build ## start redis-server with the module in the foreground on PORT; its data is in build/data
-	@mkdir -p build/data
-	redis-server redis.conf.example --port $(PORT) --dir build/data --loadmodule $(MODULE)
+run: deps build ## start redis-server with the module in the foreground on PORT; its data is in build/data/PORT
+	@mkdir -p build/data/$(PORT); config=build/data/$(PORT)/redis.conf; \
+		[ $$config -nt redis.conf.example ] || cp redis.conf.example $$config
+	redis-server build/data/$(PORT)/redis.conf --port $(PORT) --dir build/data/$(PORT) --loadmodule $(MODULE)
 
 .PHONY: demo
 demo: deps build ## hash every file below DIR with several workers, kill one of them, and check every result
