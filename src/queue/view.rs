@@ -619,6 +619,7 @@ impl Queue {
     }
 
     /// A page of all the jobs in a state, or of those a worker holds: see [`Self::list_some`].
+    #[cfg(test)]
     #[must_use]
     pub fn list(&self, state: State, worker: Option<&[u8]>, after: Option<Cursor>, count: usize) -> Page {
         self.list_some(&Filter { state, worker, scope: Scope::Queue }, after, count)
