@@ -139,7 +139,7 @@ fmt: ## format the code
 
 .PHONY: bench
 bench: deps build ## measure the figures of the README
-	@if [ -x tests/bench/run ]; then RQ_MODULE='$(MODULE)' tests/bench/run $(ARGS); else echo 'no benchmarks yet'; fi
+	@RQ_MODULE='$(MODULE)' tests/bench/run $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built, fetched and stored (build/data too)

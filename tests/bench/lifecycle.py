@@ -1,0 +1,107 @@
+"""The whole life of a job: enqueue, claim, acknowledge."""
+
+from rig import BATCH, PAYLOAD, Server, Table, in_turns, median, say, targets
+
+
+def lists(client, jobs, depth):
+    """A list per queue and one per worker: no lease, no retry, no result."""
+    for start in range(0, jobs, depth):
+        client.many([("LPUSH", "list", PAYLOAD + b"%d" % (start + n)) for n in range(depth)])
+    yield
+    for _ in range(0, jobs, depth):
+        taken = client.many([("LMOVE", "list", "taken", "RIGHT", "LEFT")] * depth)
+        client.many([("LREM", "taken", -1, job) for job in taken])
+
+
+def streams(client, jobs, depth):
+    """A consumer group."""
+    client.call("XGROUP", "CREATE", "stream", "group", "$", "MKSTREAM")
+    for _ in range(0, jobs, depth):
+        client.many([("XADD", "stream", "*", "p", PAYLOAD)] * depth)
+    yield
+    read = ("XREADGROUP", "GROUP", "group", "worker", "COUNT", 1, "STREAMS", "stream", ">")
+    for _ in range(0, jobs, depth):
+        ids = [reply[0][1][0][0] for reply in client.many([read] * depth)]
+        client.many([word for id in ids for word in (("XACK", "stream", "group", id), ("XDEL", "stream", id))])
+
+
+def ours(client, jobs, depth):
+    """This module."""
+    for _ in range(0, jobs, depth):
+        client.many([("RQ.ENQUEUE", "queue", PAYLOAD)] * depth)
+    yield
+    for _ in range(0, jobs, depth):
+        claimed = client.many([("RQ.CLAIM", "queue", "worker")] * depth)
+        client.many([("RQ.ACK", "queue", job[0], job[1]) for [job] in claimed])
+
+
+# name: how, and the commands that count
+CYCLES = {
+    "RQ.ENQUEUE + RQ.CLAIM + RQ.ACK": (ours, {"rq.enqueue", "rq.claim", "rq.ack"}),
+    "LPUSH + LMOVE + LREM (no lease, no retry)": (lists, {"lpush", "lmove", "lrem"}),
+    "XADD + XREADGROUP + XACK + XDEL": (streams, {"xadd", "xreadgroup", "xack", "xdel"}),
+}
+OURS, LISTS, STREAMS = CYCLES
+DEPTHS = (16, 1)
+
+
+def once(server, name, jobs, depth):
+    """Per job: event-loop time and processor time in microseconds, bytes while ready."""
+    run, commands = CYCLES[name]
+    client = server.client
+    client.call("FLUSHALL")
+    client.call("CONFIG", "RESETSTAT")
+    memory, cpu = server.memory(), server.cpu()
+    steps = run(client, jobs, depth)
+    next(steps)
+    size = server.memory() - memory
+    for _ in steps:
+        pass
+    cpu = server.cpu() - cpu
+    usec, calls = server.event_loop_us(commands)
+    assert calls == jobs * len(commands), f"{name}: {calls} calls"
+    return usec / jobs, cpu / jobs * 1e6, size / jobs
+
+
+def measure(options, peers):
+    jobs, rounds = (20_000, 3) if options.quick else (100_000, 9)
+    found = {(name, depth): [] for name in CYCLES for depth in (BATCH, *DEPTHS)}
+    others = {peer: [] for peer in peers}
+    with Server() as server:
+        for round, name in in_turns(CYCLES, rounds):
+            for depth in (BATCH, *DEPTHS):
+                say(f"life cycle, round {round + 1} of {rounds}: {name}, {depth} at a time")
+                # One at a time takes the client long, and what it shows is steady.
+                few = jobs if depth == BATCH else jobs // 5
+                found[name, depth].append(once(server, name, few // depth * depth, depth))
+            if name == OURS and round < 3:
+                for peer in peers:
+                    say(f"life cycle, round {round + 1} of {rounds}: {peer.name}")
+                    others[peer].append(peer.life_cycle(options.quick))
+
+    def time(name, depth=BATCH, column=0):
+        return median(figures[column] for figures in found[name, depth])
+
+    rows = []
+    for name in CYCLES:
+        used = time(name)
+        rows.append([name, f"{used:.2f}", f"{used / time(LISTS):.2f}", f"{used / time(OURS):.1f}"])
+    for peer in peers:
+        rows.append(peer.row(others[peer], time(LISTS), time(OURS)))
+    targets.check("life cycle beside the lists", time(OURS) / time(LISTS), most=1.0)
+    targets.check("life cycle beside the streams", time(OURS) / time(STREAMS), most=0.25)
+    yield Table("Whole life of a job: time that it takes from everybody else on the server",
+                ["per job", "event loop, µs", "to the lists", "to us"], rows)
+
+    rows = []
+    for name in CYCLES:
+        row = [name]
+        for depth in DEPTHS:
+            used = time(name, depth, 1)
+            row += [f"{used:.1f}", f"{used / time(LISTS, depth, 1):.2f}"]
+        rows.append(row)
+    for depth in DEPTHS:
+        targets.check(f"processor time at pipeline {depth} beside the lists",
+                      time(OURS, depth, 1) / time(LISTS, depth, 1), most=1.15)
+    yield Table("The same in processor time of the whole server, network included",
+                ["per job", "16 at a time, µs", "to the lists", "1 at a time, µs", "to the lists"], rows)
