@@ -30,7 +30,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 help: ## print this list
 	@printf 'redis-rq: reliable job queues inside Redis\n\n'
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
-		printf '  make %-8s %s\n' "$$name" "$$text"; done
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
 	@printf '\nVariables: PORT=6379 (run), DIR=<folder> and FILES=<n> (demo), ARGS=<filter> (test)\n'
 
 # What must be there, as "command-or-test|Debian package|Homebrew package". libclang and its headers are what the
@@ -105,13 +105,56 @@ newer-server:
 		echo '*****************************************************************************' >&2; }; \
 	rm -rf build/download
 
+# What the workers in Python and Node need, into build/. What cannot be had is told, and its worker left out.
+REDIS_PY := redis==8.1.0
+IOREDIS  := ioredis@6.0.0
+
+.PHONY: worker-libraries
+worker-libraries:
+	@if [ ! -d build/python/redis ]; then \
+		if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then \
+			{ $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+				apt-get install -y -q --no-install-recommends python3-pip; } || true; \
+		fi; \
+		python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore --target build/python '$(REDIS_PY)' \
+			|| echo '*** the Python client $(REDIS_PY) could not be installed' >&2; \
+	fi; \
+	if [ ! -d build/node/node_modules/ioredis ]; then \
+		npm install --prefix build/node --no-save --no-fund --no-audit --loglevel=error '$(IOREDIS)' \
+			|| echo '*** the Node client $(IOREDIS) could not be installed' >&2; \
+	fi
+
+# Against the first server only: the clients matter here.
+TRY_WORKERS = python3 tests/workers/check.py --module '$(MODULE)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))' $(if $(CI),--strict)
+
+.PHONY: test-workers
+test-workers: deps worker-packages worker-libraries build ## try the example workers in seven languages, which are installed (Debian, Ubuntu)
+	@$(TRY_WORKERS)
+
+# Only those that need no further packages.
+.PHONY: test-workers-few
+test-workers-few: worker-libraries
+	@$(TRY_WORKERS) --only python,node
+
+.PHONY: worker-packages
+worker-packages:
+	@if command -v apt-get >/dev/null && dpkg --version >/dev/null 2>&1; then \
+		missing=''; \
+		command -v npm >/dev/null || missing=npm; \
+		for package in ruby ruby-redis php-cli php-redis golang-go golang-gopkg-redis.v5-dev gcc libc6-dev libhiredis-dev; do \
+			dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; done; \
+		[ -z "$$missing" ] || { echo "installing: $$missing"; $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -q --no-install-recommends $$missing; }; \
+	fi
+
 .PHONY: test
-test: deps newer-server build test-core test-server test-forward ## run every test but the soak, on every server there is
+test: deps newer-server build test-core test-server test-forward test-workers-few ## run every test but the soak, on every server there is
 	@echo; echo 'make test ran:'; \
 	echo '  - the tests of the core (units, scenarios, small worlds, simulation, formats)'; \
 	servers='$(RQ_SERVERS)'; IFS=:; for server in $$servers; do \
 		echo "  - the server tests against $$("$$server" --version | sed 's/ sha=.*//') ($$server)"; done; \
 	echo '  - the forwarding of payloads over HTTP (make forward), against the first of them'; \
+	echo '  - the example workers in Python and Node (make test-workers has all seven), against the first of them'; \
 	[ -x $(NEWER_SERVER) ] || echo '*** NOT against a server of version 8: it could not be fetched, see above'; \
 	echo 'It did not run the soak: make test-server SOAK=1'
 
