@@ -16,6 +16,7 @@ mod bytes;
 mod errors;
 mod groups;
 mod keys;
+mod moves;
 mod operators;
 mod persistence;
 mod producers;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         ("bytes", bytes::TESTS),
         ("time", time::TESTS),
         ("keys", keys::TESTS),
+        ("moves", moves::TESTS),
         ("persistence", persistence::TESTS),
         ("replication", replication::TESTS),
         ("server_settings", server_settings::TESTS),
