@@ -30,9 +30,19 @@ pub fn loaded(main: Main, db: i32, name: &[u8]) {
     timer::arm(main, 0);
 }
 
-/// A queue is there now under this name: it came by RENAME, MOVE, COPY or RESTORE.
-pub fn appeared(main: Main, db: i32, name: &[u8]) {
-    STATE.with(main, |state| state.index.set(db, name, 0));
+/// A key, of whatever type, leaves this name by RENAME or MOVE. Where it went is told next.
+pub fn leaves(main: Main, db: i32, name: &[u8]) {
+    STATE.with(main, |state| state.moves.leaves(db, name));
+}
+
+/// A queue is there now under this name: it came by RENAME or MOVE (`has_moved`), COPY or RESTORE.
+pub fn appeared(main: Main, db: i32, name: &[u8], has_moved: bool) {
+    STATE.with(main, |state| {
+        state.index.set(db, name, 0);
+        if has_moved {
+            state.moves.came(db, name);
+        }
+    });
     waiters::look_later(main, db, name);
     timer::arm(main, 0);
 }
@@ -51,7 +61,10 @@ pub fn flushed(main: Main, db: Option<i32>) {
 
 /// Two databases changed places.
 pub fn swapped(main: Main, first: i32, second: i32) {
-    STATE.with(main, |state| state.index.swap(first, second));
+    STATE.with(main, |state| {
+        state.index.swap(first, second);
+        state.moves.swapped(first, second);
+    });
     waiters::look_at_all_later(main, Some(first));
     waiters::look_at_all_later(main, Some(second));
     timer::arm(main, 0);

@@ -755,6 +755,8 @@ unsafe extern "C" fn on_served(ctx: *mut api::RedisModuleCtx, privdata: *mut c_v
         || {
             if is_gone {
                 waiters::vanished(main, *grant);
+            } else {
+                waiters::arrived(main);
             }
         },
     );
@@ -1066,7 +1068,9 @@ unsafe extern "C" fn on_key_event(
     // SAFETY: called by the server on its main thread; event and name are alive meanwhile.
     let (ctx, event, name) = unsafe { (Ctx::new(ctx), CStr::from_ptr(event), string_bytes(name)) };
     // These are raised for the keys of everybody: leave early.
-    if matches!(event.to_bytes(), b"rename_to" | b"move_to" | b"copy_to" | b"restore") {
+    if matches!(event.to_bytes(), b"rename_from" | b"move_from") {
+        guarded(c"a key event", || (), || events::leaves(ctx.main(), ctx.db(), name));
+    } else if matches!(event.to_bytes(), b"rename_to" | b"move_to" | b"copy_to" | b"restore") {
         guarded(
             c"a key event",
             || (),
@@ -1076,7 +1080,8 @@ unsafe extern "C" fn on_key_event(
                 let own = OwnStr::new(main, name);
                 let is_queue = matches!(Key::open(ctx, own.get(), Access::Peek).held(), Held::Queue(_));
                 if is_queue {
-                    events::appeared(main, ctx.db(), name);
+                    let has_moved = matches!(event.to_bytes(), b"rename_to" | b"move_to");
+                    events::appeared(main, ctx.db(), name, has_moved);
                 }
             },
         );

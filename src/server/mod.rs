@@ -8,6 +8,7 @@ pub mod ffi;
 mod index;
 mod info;
 mod key_type;
+mod moves;
 pub mod reply;
 mod run;
 pub mod state;

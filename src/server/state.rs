@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use super::call::Renderers;
 use super::ffi::{Blocked, BlockedId, MainCell, MainThread};
 use super::index::Index;
+use super::moves::Moves;
 use super::timer::Timers;
 use super::waiters::Grant;
 use super::waitlist::WaitList;
@@ -31,6 +32,8 @@ pub struct State {
     pub pending: BTreeSet<(i32, Box<[u8]>)>,
     /// Grants whose clients were gone before the reply could be written.
     pub undo: VecDeque<Grant>,
+    /// Where queues went meanwhile.
+    pub moves: Moves,
     /// Queues of an AOF rewrite that are not complete yet.
     pub loaders: HashMap<(i32, Box<[u8]>), Loader>,
     /// The timer.

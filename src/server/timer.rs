@@ -221,7 +221,11 @@ fn unit(ctx: Ctx<'_>, now: u64, is_primary: bool, slice: usize) {
     let main = ctx.main();
     if !is_primary {
         // Whoever is the primary now sees these leases lapse.
-        STATE.with(main, |state| state.undo.clear());
+        STATE.with(main, |state| {
+            for _ in state.undo.drain(..) {
+                state.moves.arrive();
+            }
+        });
     } else if let Some(grant) = STATE.with(main, |state| state.undo.pop_front()) {
         return undo(ctx, &grant);
     }
@@ -242,8 +246,13 @@ fn unit(ctx: Ctx<'_>, now: u64, is_primary: bool, slice: usize) {
 /// Takes a grant back whose client never got it.
 fn undo(ctx: Ctx<'_>, grant: &waiters::Grant) {
     let main = ctx.main();
-    ctx.select(grant.db);
-    let name = OwnStr::new(main, &grant.name);
+    let (db, name) = STATE.with(main, |state| {
+        let place = state.moves.follow(grant.mark, (grant.db, grant.name.clone()));
+        state.moves.arrive();
+        place
+    });
+    ctx.select(db);
+    let name = OwnStr::new(main, &name);
     let mut key = Key::open(ctx, name.get(), Access::Settle);
     let Held::Queue(value) = key.held() else { return };
     let grants =

@@ -25,6 +25,8 @@ pub struct Grant {
     pub name: Box<[u8]>,
     /// Ids in their shown form, and tokens.
     pub deliveries: Vec<(Box<[u8]>, Serial)>,
+    /// From where on to follow the queue.
+    pub mark: usize,
 }
 
 /// Most claims that are served in one unit; the rest is served right after.
@@ -100,6 +102,11 @@ pub fn expire(main: Main, now: u64, most: usize) {
         let Some(waiter) = waiter else { return };
         answer_nothing(main, waiter);
     }
+}
+
+/// A client that jobs were granted to has its reply.
+pub fn arrived(main: Main) {
+    STATE.with(main, |state| state.moves.arrive());
 }
 
 /// A client that jobs were granted to was gone before its reply could be written.
@@ -195,7 +202,8 @@ fn grant(
         .filter_map(|&slot| value.queue.job(slot))
         .map(|job| (shown(job.id()), job.token()))
         .collect();
-    let grant = Box::new(Grant { db, name: name.bytes().into(), deliveries });
+    let mark = STATE.with(main, |state| state.moves.depart());
+    let grant = Box::new(Grant { db, name: name.bytes().into(), deliveries, mark });
     waiter.handle.reply(main, |out| {
         if want.named {
             out.array(2);

@@ -46,11 +46,7 @@ struct Way {
     far: bool,
 }
 
-const fn way(
-    before: &'static [(Place, Holds)],
-    how: &'static str,
-    after: &'static [(Place, Holds)],
-) -> Way {
+const fn way(before: &'static [(Place, Holds)], how: &'static str, after: &'static [(Place, Holds)]) -> Way {
     Way { before, how, after, far: false }
 }
 
@@ -215,7 +211,9 @@ impl Stage {
             send!(result, "RQ.RESULT", "q", "held", "BLOCK", 0);
         }
         until_blocked(&self.replica, 1);
-        until("everybody waits", || self.one.info_number("blocked_clients") == 7 || begun.elapsed() > ms(due));
+        until("everybody waits", || {
+            self.one.info_number("blocked_clients") == 7 || begun.elapsed() > ms(due)
+        });
         self.run(way, unit);
         if begun.elapsed() + Duration::from_millis(20) > ms(due) {
             return false;
@@ -234,7 +232,18 @@ impl Stage {
                 // One behind the other: who has waited longer is served first.
                 send!(one, "RQ.CLAIM", name, format!("{db}{name}"), "BLOCK", 0, "LEASE", 3_600_000);
                 until_blocked(&self.one, waiting + 1);
-                send!(many, "RQ.MCLAIM", 2, "nowhere", name, format!("m{db}{name}"), "BLOCK", 0, "LEASE", 3_600_000);
+                send!(
+                    many,
+                    "RQ.MCLAIM",
+                    2,
+                    "nowhere",
+                    name,
+                    format!("m{db}{name}"),
+                    "BLOCK",
+                    0,
+                    "LEASE",
+                    3_600_000
+                );
                 waiting += 2;
                 until_blocked(&self.one, waiting);
                 ((db, name), [one, many])
@@ -242,7 +251,8 @@ impl Stage {
             .collect();
         let mut far = self.far.client();
         send!(far, "RQ.CLAIM", "q", "far", "BLOCK", 0);
-        let open = Open { claims, results: [self.one.client(), self.replica.client()], token: String::new(), far };
+        let open =
+            Open { claims, results: [self.one.client(), self.replica.client()], token: String::new(), far };
         until_blocked(&self.far, 1);
         open
     }
@@ -374,7 +384,10 @@ impl Stage {
         }
         if way.far {
             let mut c = self.far.client();
-            assert_eq!(cmd!(c, "RQ.EXTEND", "q", "w", "LEASE", 3_600_000, "held", open.token).texts(), ["ok"]);
+            assert_eq!(
+                cmd!(c, "RQ.EXTEND", "q", "w", "LEASE", 3_600_000, "held", open.token).texts(),
+                ["ok"]
+            );
             assert_eq!(jobs(&answer(&mut open.far, what)).len(), 1);
             until_counts(&mut c, "q", Counts { ready: 1, active: 2, ..Counts::default() });
             assert_eq!(queues(&mut c), ["q"]);
@@ -399,7 +412,9 @@ impl Stage {
                 })
                 .iter()
                 .sum();
-            until(&format!("{what}: no stale name is kept"), || server.info_number("rq_queues") == total as i64);
+            until(&format!("{what}: no stale name is kept"), || {
+                server.info_number("rq_queues") == total as i64
+            });
         }
         drop(open);
         for server in [&self.one, &self.replica, &self.far] {
