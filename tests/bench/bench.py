@@ -14,10 +14,12 @@ import subprocess
 import sys
 import time
 
+import disk
 import lifecycle
 import memory
 import throughput
 import waiting
+import worst
 from rig import Failure, Server, say, targets
 
 PARTS = {
@@ -25,6 +27,8 @@ PARTS = {
     "throughput": throughput,
     "memory": memory,
     "waiting": waiting,
+    "worst": worst,
+    "disk": disk,
 }
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 BEGIN, END = "<!-- begin of what make bench wrote -->", "<!-- end of what make bench wrote -->"
@@ -59,6 +63,9 @@ def main():
     parser.add_argument("--module", required=True)
     parser.add_argument("--server", default="redis-server")
     parser.add_argument("--quick", action="store_true", help="small and few: to see that it works, not to compare by")
+    parser.add_argument("--rounds", type=int, help="fewer or more rounds than each part thinks right")
+    parser.add_argument("--precedence", action="store_true",
+                        help="servers and probes before whatever else this machine does (as root)")
     parser.add_argument("--only", default="", help="of the worst cases, those whose name has this in it")
     parser.add_argument("--without-peers", action="store_true", help="only what Redis has itself beside us")
     parser.add_argument("--no-write", action="store_true", help="leave the README alone")
@@ -67,6 +74,8 @@ def main():
         if part not in PARTS:
             parser.error(f"no part {part}; there are {', '.join(PARTS)}")
     Server.binary, Server.module = options.server, os.path.abspath(options.module)
+    if options.precedence:
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     signal.signal(signal.SIGTERM, interrupted)
@@ -88,7 +97,7 @@ def main():
     print(f"\n{machine()}, {(time.monotonic() - began) / 60:.0f} minutes\n")
     for _, line in targets.lines:
         print(line)
-    is_full = not (options.parts or options.quick or options.only or options.without_peers)
+    is_full = not (options.parts or options.quick or options.only or options.without_peers or options.rounds)
     if is_full and not options.no_write:
         write_readme("\n\n".join([f"{machine()}. Payloads of 100 bytes, medians of several rounds in turns.", *texts]))
 

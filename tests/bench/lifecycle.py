@@ -65,6 +65,7 @@ def once(server, name, jobs, depth):
 
 def measure(options, peers):
     jobs, rounds = (20_000, 3) if options.quick else (100_000, 9)
+    rounds = options.rounds or rounds
     found = {(name, depth): [] for name in CYCLES for depth in (BATCH, *DEPTHS)}
     others = {peer: [] for peer in peers}
     with Server() as server:

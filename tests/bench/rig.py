@@ -29,6 +29,12 @@ def dies_with_parent():
     os.setpgid(0, 0)
 
 
+def as_child():
+    """To be run first in a process forked from this program."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    dies_with_parent()
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -203,8 +209,7 @@ def apart(function, *arguments, nice=10):
     ours, theirs = PROCESSES.Pipe()
 
     def run():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        dies_with_parent()
+        as_child()
         os.nice(nice)
         theirs.send(function(*arguments))
 

@@ -29,6 +29,7 @@ def measure(options, _peers):
     if not shutil.which("redis-benchmark"):
         raise Failure("redis-benchmark is missing; on Debian it is in redis-tools")
     requests, rounds = (100_000, 3) if options.quick else (1_000_000, 7)
+    rounds = options.rounds or rounds
     found = {name: [] for name in REQUESTS}
     with Server() as server:
         for round, name in in_turns(REQUESTS, rounds):

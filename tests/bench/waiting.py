@@ -62,6 +62,7 @@ def once(server, name, workers, jobs):
 
 def measure(options, _peers):
     jobs, rounds = (500, 2) if options.quick else (2_000, 5)
+    rounds = options.rounds or rounds
     crowds = (1, 1_000, 10_000)
     found = {(name, workers): [] for name in WAITS for workers in crowds}
     with Server() as server:
