@@ -52,6 +52,7 @@ deps: ## install what is missing: redis-server, libclang, a C linker, Python 3 (
 	has_libclang || missing="$$missing libclang-dev"; \
 	has cc || missing="$$missing gcc libc6-dev"; \
 	has python3 || missing="$$missing python3"; \
+	has valgrind || missing="$$missing valgrind"; \
 	[ -n "$$missing" ] || exit 0; \
 	if ! has apt-get || { [ "$$(id -u)" != 0 ] && ! has sudo; }; then \
 		echo "missing:$$missing (names of Debian packages). Install them with this system's package manager, as root." >&2; exit 1; \
@@ -148,9 +149,10 @@ worker-packages:
 	fi
 
 .PHONY: test
-test: deps newer-server build test-core test-server test-forward test-workers-few ## run every test but the soak, on every server there is
+test: deps newer-server build test-core test-guard test-server test-forward test-workers-few ## run every test but the soak, on every server there is
 	@echo; echo 'make test ran:'; \
 	echo '  - the tests of the core (units, scenarios, small worlds, simulation, formats)'; \
+	[ "$$(uname -s)" != Linux ] || echo '  - the count of the instructions of its ops'; \
 	servers='$(RQ_SERVERS)'; IFS=:; for server in $$servers; do \
 		echo "  - the server tests against $$("$$server" --version | sed 's/ sha=.*//') ($$server)"; done; \
 	echo '  - the forwarding of payloads over HTTP (make forward), against the first of them'; \
@@ -170,6 +172,12 @@ test-server:
 .PHONY: test-forward
 test-forward:
 	@python3 tests/forwarding/forward.py --module '$(MODULE)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))'
+
+# Counts instructions of the core: a figure that does not depend on how fast the machine is, or how busy.
+.PHONY: test-guard
+test-guard: ## count the instructions of the core's ops; RQ_GUARD=1 stores them
+	@if [ "$$(uname -s)" != Linux ]; then echo '*** NOT counting instructions: valgrind is for Linux'; else \
+		$(CARGO) run -q --release --example guard; fi
 
 .PHONY: lint
 lint: ## check the format and let clippy look at everything, warnings being errors
