@@ -15,6 +15,7 @@ import sys
 import time
 
 import disk
+import flat
 import lifecycle
 import memory
 import throughput
@@ -27,6 +28,7 @@ PARTS = {
     "throughput": throughput,
     "memory": memory,
     "waiting": waiting,
+    "flat": flat,
     "worst": worst,
     "disk": disk,
 }
