@@ -21,6 +21,7 @@ import memory
 import throughput
 import waiting
 import worst
+from peers import Peers
 from rig import Failure, Server, say, targets
 
 PARTS = {
@@ -81,7 +82,7 @@ def main():
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     signal.signal(signal.SIGTERM, interrupted)
-    peers = []
+    peers = Peers(not options.without_peers)
     texts = []
     began = time.monotonic()
     try:

@@ -67,7 +67,9 @@ def measure(options, peers):
     jobs, rounds = (20_000, 3) if options.quick else (100_000, 9)
     rounds = options.rounds or rounds
     found = {(name, depth): [] for name in CYCLES for depth in (BATCH, *DEPTHS)}
-    others = {peer: [] for peer in peers}
+    queues, beanstalkd = peers.on_redis(), peers.beanstalkd()
+    if beanstalkd and not beanstalkd.missing:
+        found.update({(beanstalkd.name, depth): [] for depth in DEPTHS})
     with Server() as server:
         for round, name in in_turns(CYCLES, rounds):
             for depth in (BATCH, *DEPTHS):
@@ -76,9 +78,14 @@ def measure(options, peers):
                 few = jobs if depth == BATCH else jobs // 5
                 found[name, depth].append(once(server, name, few // depth * depth, depth))
             if name == OURS and round < 3:
-                for peer in peers:
-                    say(f"life cycle, round {round + 1} of {rounds}: {peer.name}")
-                    others[peer].append(peer.life_cycle(options.quick))
+                for peer in queues:
+                    if not peer.missing:
+                        say(f"life cycle, round {round + 1} of {rounds}: {peer.name}")
+                        peer.once(options.quick)
+                for depth in DEPTHS:
+                    if beanstalkd and not beanstalkd.missing:
+                        say(f"life cycle, round {round + 1} of {rounds}: {beanstalkd.name}, {depth} at a time")
+                        found[beanstalkd.name, depth].append((None, *beanstalkd.once(jobs // 5 // depth * depth, depth)))
 
     def time(name, depth=BATCH, column=0):
         return median(figures[column] for figures in found[name, depth])
@@ -87,15 +94,19 @@ def measure(options, peers):
     for name in CYCLES:
         used = time(name)
         rows.append([name, f"{used:.2f}", f"{used / time(LISTS):.2f}", f"{used / time(OURS):.1f}"])
-    for peer in peers:
-        rows.append(peer.row(others[peer], time(LISTS), time(OURS)))
+    for peer in queues:
+        rows.append(peer.row(time(LISTS), time(OURS)))
+        if not peer.missing and peer.name.startswith("BullMQ"):
+            targets.check("life cycle beside BullMQ", time(OURS) / peer.time(), most=1 / 40)
     targets.check("life cycle beside the lists", time(OURS) / time(LISTS), most=1.0)
     targets.check("life cycle beside the streams", time(OURS) / time(STREAMS), most=0.25)
     yield Table("Whole life of a job: time that it takes from everybody else on the server",
                 ["per job", "event loop, µs", "to the lists", "to us"], rows)
 
     rows = []
-    for name in CYCLES:
+    if beanstalkd and beanstalkd.missing:
+        rows.append([f"beanstalkd: NOT MEASURED, it could not be installed: {beanstalkd.missing}", "", "", "", ""])
+    for name in [*CYCLES, *{name for name, _ in found if name not in CYCLES}]:
         row = [name]
         for depth in DEPTHS:
             used = time(name, depth, 1)

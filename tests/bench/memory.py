@@ -83,8 +83,8 @@ def measure(options, peers):
             if name in MOST:
                 targets.check(f"bytes per job, {name}", grown, most=MOST[name])
             rows.append(row)
-    for peer in peers:
+    for peer in peers.on_redis():
         say(f"memory: {peer.name}")
-        rows.append(peer.memory_row())
+        rows.append(peer.memory_row(options.quick))
     yield Table("Memory: bytes per job with a payload of 100 bytes",
                 ["", f"{sizes[0]:,} jobs", f"most, {sizes[0]:,} to {sizes[-1]:,}", "MEMORY USAGE", "off at most"], rows)
