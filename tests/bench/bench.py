@@ -81,7 +81,8 @@ def main():
         os.setpriority(os.PRIO_PROCESS, 0, -20)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    signal.signal(signal.SIGTERM, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     peers = Peers(not options.without_peers)
     texts = []
     began = time.monotonic()

@@ -105,7 +105,7 @@ def measure(options, peers):
 
     rows = []
     if beanstalkd and beanstalkd.missing:
-        rows.append([f"beanstalkd: NOT MEASURED, it could not be installed: {beanstalkd.missing}", "", "", "", ""])
+        rows.append([f"beanstalkd: NOT MEASURED, it could not be installed here", "", "", "", ""])
     for name in [*CYCLES, *{name for name, _ in found if name not in CYCLES}]:
         row = [name]
         for depth in DEPTHS:

@@ -31,7 +31,8 @@ def dies_with_parent():
 
 def as_child():
     """To be run first in a process forked from this program."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     dies_with_parent()
 
 

@@ -63,7 +63,7 @@ class Peer:
 
     def row(self, lists, ours):
         if self.missing:
-            return [f"{self.name}: NOT MEASURED, it could not be installed: {self.missing}", "", "", ""]
+            return [f"{self.name}: NOT MEASURED, it could not be installed here", "", "", ""]
         return [f"{self.name}{self.remark}", f"{self.time():.1f}", f"{self.time() / lists:.0f}", f"{self.time() / ours:.0f}"]
 
     def time(self):
