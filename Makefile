@@ -179,6 +179,26 @@ test-guard: ## count the instructions of the core's ops; RQ_GUARD=1 stores them
 	@if [ "$$(uname -s)" != Linux ]; then echo '*** NOT counting instructions: valgrind is for Linux'; else \
 		$(CARGO) run -q --release --example guard; fi
 
+# TIME: seconds for each target. What is new goes into build/fuzz; what crashes a target is written there too, and named. With
+# MERGE=1 the corpus of the tests is made anew from all that was found, as small as can be.
+TIME ?= 60
+FUZZ_TOOL = PATH='$(CURDIR)/build/tools/bin':"$$PATH" $(CARGO) fuzz
+FUZZ_RUN = --sanitizer none --target-dir '$(TARGET)/fuzz'
+
+.PHONY: fuzz
+fuzz: ## fuzz what takes bytes: TIME=60 seconds for each target, MERGE=1 renews tests/corpus (fetches the tool cargo-fuzz)
+	@$(FUZZ_TOOL) --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked --root build/tools
+	$(FUZZ_TOOL) build $(FUZZ_RUN)
+	@for target in value messages ops; do \
+		mkdir -p build/fuzz/$$target && \
+		$(FUZZ_TOOL) run $(FUZZ_RUN) $$target build/fuzz/$$target tests/corpus/$$target -- -max_total_time=$(TIME) \
+			-timeout=20 -malloc_limit_mb=64 -max_len=16384 -print_final_stats=1 \
+			-artifact_prefix=build/fuzz/crash-$$target- || exit 1; \
+		[ -z '$(MERGE)' ] || { mv tests/corpus/$$target build/fuzz/$$target-before && mkdir tests/corpus/$$target && \
+			$(FUZZ_TOOL) run $(FUZZ_RUN) $$target tests/corpus/$$target build/fuzz/$$target-before build/fuzz/$$target -- \
+			-set_cover_merge=1 -use_counters=0 -max_len=400 && rm -r build/fuzz/$$target-before; } || exit 1; \
+	done
+
 .PHONY: lint
 lint: ## check the format and let clippy look at everything, warnings being errors
 	$(CARGO) fmt --check

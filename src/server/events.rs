@@ -1,7 +1,7 @@
 //! What the server says happened: the index and those who wait are told. Nothing is written here,
 //! because that would stand before the event itself in the stream of changes.
 
-use super::ffi::{Main, MainCell};
+use super::ffi::{Main, MainCell, log};
 use super::state::STATE;
 use super::{timer, value, waiters};
 
@@ -19,7 +19,14 @@ pub fn loading(main: Main, begins: bool) {
         return;
     }
     // Queues whose chunks are not complete: an AOF that was cut off.
-    STATE.with(main, |state| state.loaders.clear());
+    let incomplete = STATE.with(main, |state| std::mem::take(&mut state.loaders));
+    for (db, name) in incomplete.keys() {
+        let name = name.escape_ascii();
+        log(
+            c"warning",
+            &format!("the AOF ends in the middle of a queue, which was left out: {name} in db {db}"),
+        );
+    }
     waiters::look_at_all_later(main, None);
     timer::arm(main, 0);
 }

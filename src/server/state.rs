@@ -1,6 +1,6 @@
 //! What the module knows beside the queues themselves. Main thread only.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::call::Renderers;
 use super::ffi::{Blocked, BlockedId, MainCell, MainThread};
@@ -35,7 +35,7 @@ pub struct State {
     /// Where queues went meanwhile.
     pub moves: Moves,
     /// Queues of an AOF rewrite that are not complete yet.
-    pub loaders: HashMap<(i32, Box<[u8]>), Loader>,
+    pub loaders: BTreeMap<(i32, Box<[u8]>), Loader>,
     /// The timer.
     pub timers: Timers,
     /// For INFO.

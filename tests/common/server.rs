@@ -101,6 +101,17 @@ impl Server {
         self.launch().unwrap_or_else(|log| panic!("the server did not start again:\n{log}"));
     }
 
+    /// Starts it again; the log, if it refuses to.
+    pub fn try_restart(&mut self) -> Result<(), String> {
+        assert!(self.child.is_none(), "it is still running");
+        self.launch()
+    }
+
+    /// The program that it runs.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// Starts it again and expects that it refuses to.
     #[track_caller]
     pub fn restart_refused(&mut self) {

@@ -13,7 +13,6 @@ pub const TESTS: &[Test] = tests![
     expires_like_a_key,
     a_gone_key_answers_workers,
     flush_with_timers_armed,
-    hostile_restores,
     large_queue_freed_in_the_background,
     watch_sees_every_change,
     keyspace_events,
@@ -188,68 +187,6 @@ fn flush_with_timers_armed(lab: &Lab) {
     cmd!(c, "FLUSHALL");
     cmd!(c, "RQ.ENQUEUE", "q", "x", "DELAY", 100);
     until_counts(&mut c, "q", Counts { ready: 1, ..Counts::default() });
-}
-
-/// Promise 10: whatever is restored, the worst is an error. The checksum at the end is made right again after every
-/// change, so that the bytes reach the module.
-fn hostile_restores(lab: &Lab) {
-    let server = lab.server();
-    let mut c = server.client();
-    mixed(&mut c);
-    cmd!(c, "RQ.MENQUEUE", "q", "PRIORITY", 3, "BACKOFF", 5, 10, "JOBS", 3, "a", "b", "c");
-    let dump = cmd!(c, "DUMP", "q").bytes().to_vec();
-    let body = &dump[..dump.len() - 8];
-    let mut accepted = 0;
-    let mut refused = 0;
-    let mut attempt = |c: &mut Client, mut bytes: Vec<u8>| {
-        let sum = crc64(&bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
-        match c.call(args!["RESTORE", "hostile", 0, bytes, "REPLACE"]) {
-            Reply::Error(error) => {
-                assert_eq!(error.word(), "ERR", "{error:?}");
-                refused += 1;
-            }
-            _ => {
-                // What was let in must be a whole queue.
-                let stats = cmd!(c, "RQ.STATS", "hostile");
-                assert!(stats.get("ready").int() >= 0);
-                cmd!(c, "RQ.CLAIM", "hostile", "w", "COUNT", 1000);
-                cmd!(c, "RQ.RECOVER", "hostile", "EXCEPT", 0);
-                cmd!(c, "DEL", "hostile");
-                accepted += 1;
-            }
-        }
-    };
-    attempt(&mut c, body.to_vec());
-    for position in 0..body.len() - 2 {
-        for flip in [0x01, 0x80, 0xff] {
-            let mut bytes = body.to_vec();
-            bytes[position] ^= flip;
-            attempt(&mut c, bytes);
-        }
-        // A prefix with the right version at its end.
-        let mut bytes = body[..position].to_vec();
-        bytes.extend_from_slice(&body[body.len() - 2..]);
-        attempt(&mut c, bytes);
-    }
-    assert!(accepted >= 1 && refused > accepted, "{accepted} accepted, {refused} refused");
-    all_came_due_or_more(&mut c);
-}
-
-fn all_came_due_or_more(c: &mut Client) {
-    until_counts(c, "q", Counts { ready: 5, dead: 1, ..Counts::default() });
-}
-
-/// The CRC-64 of Redis (Jones), bit by bit.
-fn crc64(bytes: &[u8]) -> u64 {
-    let mut crc = 0_u64;
-    for byte in bytes {
-        crc ^= u64::from(*byte);
-        for _ in 0..8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x95ac_9329_ac4b_c9b5 } else { crc >> 1 };
-        }
-    }
-    crc
 }
 
 fn large_queue_freed_in_the_background(lab: &Lab) {

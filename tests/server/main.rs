@@ -14,7 +14,9 @@ mod common;
 mod blocking;
 mod bytes;
 mod errors;
+mod formats;
 mod groups;
+mod hostile;
 mod keys;
 mod moves;
 mod operators;
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         ("groups", groups::TESTS),
         ("errors", errors::TESTS),
         ("bytes", bytes::TESTS),
+        ("hostile", hostile::TESTS),
+        ("formats", formats::TESTS),
         ("time", time::TESTS),
         ("keys", keys::TESTS),
         ("moves", moves::TESTS),

@@ -3,11 +3,13 @@
 //! `golden/` holds what each version wrote. `RQ_GOLDEN=1` writes the files anew. That is for a version that
 //! is not released yet; the files of one that is are never changed, what differs is a new version.
 
+use std::panic::catch_unwind;
 use std::path::PathBuf;
 
 use super::harness::{Chunks, load, save};
 use super::memory::peak_of;
 use super::random::Random;
+use super::targets::{self, allowance};
 use crate::persist::{self, Message};
 use crate::queue::limits::{CHUNK_JOBS_MAX, DURATION_MS_MAX};
 use crate::queue::{
@@ -217,19 +219,13 @@ fn golden_bytes(name: &str, bytes: &[u8]) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; RQ_GOLDEN=1 writes it", path.display()))
 }
 
-/// Chunks in one file: each behind its length as four bytes, little endian.
+/// Chunks in one file.
 fn join(chunks: &Chunks) -> Vec<u8> {
-    chunks.iter().flat_map(|chunk| [&(chunk.len() as u32).to_le_bytes(), chunk.as_slice()].concat()).collect()
+    targets::join(chunks.iter().map(Vec::as_slice))
 }
 
-fn split(mut file: &[u8]) -> Chunks {
-    let mut chunks = Chunks::new();
-    while let Some((length, rest)) = file.split_first_chunk::<4>() {
-        let (chunk, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
-        chunks.push(chunk.to_vec());
-        file = rest;
-    }
-    chunks
+fn split(file: &[u8]) -> Chunks {
+    targets::split(file).into_iter().map(<[u8]>::to_vec).collect()
 }
 
 #[test]
@@ -360,97 +356,12 @@ fn bytes_behind_the_end_are_refused() {
     }
 }
 
-/// What bytes of this length may take while they are read: the queue they become (its slots come by
-/// the 256, and a short record becomes a whole slot), and some room to work in.
-fn allowance(length: usize) -> usize {
-    (4 << 20) + 200 * length
-}
-
 /// Loads what may be anything. What loads is used as if it were a good queue.
 fn survive(chunks: &Chunks, what: &str) -> bool {
-    let length = chunks.iter().map(Vec::len).sum();
-    let (loaded, peak) = peak_of(|| load(chunks));
-    assert!(peak <= allowance(length), "{what}: {length} bytes took {peak}");
-    let Ok(mut queue) = loaded else { return false };
-    queue.audit().unwrap_or_else(|error| panic!("{what}: loaded, but: {error}"));
-    let again = save(&queue);
-    match load(&again) {
-        Ok(loaded) => assert!(save(&loaded) == again, "{what}: other bytes when saved again"),
-        Err(error) => panic!("{what}: loaded, but what it saves does not: {error}"),
-    }
-    use_all_over(&mut queue, what);
-    true
-}
-
-/// Calls about everything on a queue from anywhere; the audit must hold after each.
-fn use_all_over(queue: &mut Queue, what: &str) {
-    let mut tokens: Vec<(Option<Vec<u8>>, Serial, Serial)> = Vec::new();
-    for state in State::ALL {
-        for slot in queue.list(state, None, None, 1_000).jobs {
-            let job = queue.job(slot).unwrap();
-            let custom = match job.id() {
-                Id::Custom(bytes) => Some(bytes.to_vec()),
-                Id::Serial(_) => None,
-            };
-            tokens.push((custom, job.arrival(), job.token()));
-            let _ = (
-                job.due(),
-                job.ttl(),
-                job.value(),
-                job.worker(),
-                job.since(),
-                job.deadline(),
-                job.lease_until(),
-            );
-        }
-    }
-    let deliveries: Vec<Delivery<'_>> = tokens
-        .iter()
-        .map(|(custom, arrival, token)| Delivery {
-            id: custom.as_deref().map_or(Id::Serial(*arrival), Id::Custom),
-            token: *token,
-        })
-        .collect();
-    let ids = || deliveries.iter().map(|delivery| delivery.id).collect::<Vec<_>>();
-    let hour_on =
-        Stamp { now: queue.now() + 3_600_000, wall: queue.wall() + 3_600_000, serial: queue.last_serial() };
-    let mut ops = vec![
-        Op::Extend { worker: b"w1", lease: 1_000, deliveries: deliveries.clone() },
-        Op::Resume { scope: Scope::Queue },
-        Op::Claim(Claim { worker: b"w9", count: 1_000, lease: None }),
-        Op::Redrive { ids: ids() },
-    ];
-    ops.extend(deliveries.iter().step_by(3).map(|&delivery| Op::Fail {
-        delivery,
-        error: None,
-        how: Failure::Retry,
-    }));
-    ops.extend(deliveries.iter().step_by(2).map(|&delivery| Op::Ack {
-        delivery,
-        result: Some(b"r"),
-        ttl: None,
-    }));
-    ops.extend([
-        Op::Clock(hour_on),
-        Op::Sweep { limit: 1_000 },
-        Op::Claim(Claim { worker: b"w1", count: 3, lease: Some(DURATION_MS_MAX) }),
-        Op::Recover(Recover { who: Who::Except(vec![]), before: None, count: 1_000, counted: true }),
-        Op::Undo { grants: deliveries.clone() },
-        Op::Cancel { ids: ids() },
-        Op::RedriveAll { count: 1_000 },
-        Op::Set(SettingsPatch {
-            keep_done: Some(Some(0)),
-            keep_dead: Some(Some(0)),
-            ..SettingsPatch::default()
-        }),
-        Op::Sweep { limit: 1_000 },
-        Op::Purge { state: State::Ready, count: 1_000 },
-        enqueue(b"new", None, None, JobOptions::default()),
-    ]);
-    for op in &ops {
-        let _ = queue.apply(op, &mut Effects::default());
-        let _ = (queue.next_wakeup(), queue.next(), queue.oldest_ready(), queue.memory());
-        queue.audit().unwrap_or_else(|error| panic!("{what}: after {op:?}: {error}"));
+    let file = targets::join(chunks.iter().map(Vec::as_slice));
+    match catch_unwind(|| targets::value(&file)) {
+        Ok(loaded) => loaded,
+        Err(_) => panic!("{what}: see above"),
     }
 }
 

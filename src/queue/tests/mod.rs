@@ -3,9 +3,10 @@
 //! Each of them drives a [`harness::Twin`]: the queue and a second, obvious one side by side,
 //! compared after every op. `scenarios` are stories for people, `worlds` tries all short
 //! histories of a small world, `simulation` tries random long ones, `formats` is about bytes,
-//! `bounds` about memory and work.
+//! `bounds` about memory and work, `targets` and `corpus` are what the fuzzer uses and found.
 
 mod bounds;
+mod corpus;
 mod extremes;
 mod formats;
 mod groups;
@@ -15,4 +16,5 @@ mod model;
 mod random;
 mod scenarios;
 mod simulation;
+mod targets;
 mod worlds;
