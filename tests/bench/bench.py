@@ -33,6 +33,8 @@ PARTS = {
     "worst": worst,
     "disk": disk,
 }
+# 10,000 workers, and what the server wants besides.
+FILES = 12_100
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 BEGIN, END = "<!-- begin of what make bench wrote -->", "<!-- end of what make bench wrote -->"
 
@@ -80,6 +82,8 @@ def main():
     if options.precedence:
         os.setpriority(os.PRIO_PROCESS, 0, -20)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard < FILES:
+        raise Failure(f"{FILES} open files are needed, and {hard} are allowed: ulimit -Hn {FILES}, as root")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupted)

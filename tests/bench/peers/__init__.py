@@ -179,11 +179,8 @@ class Beanstalkd:
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def resident(self):
-        return int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     def once(self, jobs, depth):
-        """Microseconds of processor time and bytes while ready, per job."""
+        """Microseconds of processor time per job."""
         port = free_port()
         self.process = subprocess.Popen([self.binary, "-l", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL, preexec_fn=dies_with_parent)
@@ -204,14 +201,13 @@ class Beanstalkd:
                 file.flush()
                 return [[file.readline() for _ in range(lines)][0].split() for _ in commands]
 
-            size, cpu = self.resident(), self.cpu()
+            cpu = self.cpu()
             for _ in range(0, jobs, depth):
                 many([b"put 0 0 60 100\r\n%s\r\n" % PAYLOAD] * depth, 1)
-            size = self.resident() - size
             for _ in range(0, jobs, depth):
                 reserved = many([b"reserve-with-timeout 0\r\n"] * depth, 2)
                 many([b"delete %s\r\n" % words[1] for words in reserved], 1)
-            return (self.cpu() - cpu) / jobs * 1e6, size / jobs
+            return (self.cpu() - cpu) / jobs * 1e6
         finally:
             self.process.kill()
             self.process.wait()
