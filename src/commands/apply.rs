@@ -16,7 +16,7 @@ pub const ROWS: &[Row] = &[Row {
     flags: c"write",
     arity: -3,
     keys: Keys::One,
-    access: Access::Write,
+    access: Access::Takes,
     categories: c"write dangerous",
     docs: &Docs {
         summary: "Carries what a primary decided to its replicas and its AOF. Not for clients.",

@@ -8,8 +8,8 @@
 use std::fmt;
 
 use crate::queue::limits::{
-    BUDGET_MAX, CONCURRENCY_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX, RATE_COUNT_MAX,
-    RATE_PERIOD_MAX,
+    BUDGET_MAX, CONCURRENCY_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX, NAMES_MAX,
+    RATE_COUNT_MAX, RATE_PERIOD_MAX,
 };
 use crate::queue::{Backoff, GroupName, Id, Rate, Scope, Serial};
 
@@ -108,8 +108,8 @@ impl Range {
     pub const RATE: Self = Self::new(1, RATE_COUNT_MAX, "");
     /// The period of a rate.
     pub const PERIOD: Self = Self::new(1, RATE_PERIOD_MAX, "ms");
-    /// How many names follow; bounded by the names that do.
-    pub const NAMES: Self = Self::new(0, u32::MAX as u64, "");
+    /// How many names follow.
+    pub const NAMES: Self = Self::new(0, NAMES_MAX as u64, "");
 }
 
 impl fmt::Display for Range {
@@ -192,6 +192,15 @@ pub enum Wrong {
         /// There.
         there: usize,
     },
+    /// More ids, or pairs, than one call takes.
+    Many {
+        /// What there are too many of.
+        of: &'static str,
+        /// So many are taken.
+        most: usize,
+        /// There.
+        there: usize,
+    },
     /// A list of names that must not be empty.
     Nobody(&'static str),
     /// Not a cursor that a listing replied.
@@ -265,6 +274,9 @@ impl fmt::Display for Wrong {
             }
             Self::Listed { of, announced, there } => {
                 write!(f, "{of} announces {announced}, but {there} follow")
+            }
+            Self::Many { of, most, there } => {
+                write!(f, "at most {most} {of} in one call, not {there}")
             }
             Self::Nobody(of) => write!(f, "{of} must name one at least"),
             Self::Cursor(given) => {
@@ -810,8 +822,8 @@ mod tests {
             read(&["WORKERS", "2", "a"]).unwrap_err().to_string(),
             "WORKERS announces 2, but 1 follow"
         );
-        assert!(matches!(read(&["WORKERS", "4294967295", "a"]), Err(Wrong::Listed { .. })));
-        assert!(matches!(read(&["WORKERS", "4294967296", "a"]), Err(Wrong::Number { .. })));
+        assert!(matches!(read(&["WORKERS", "10000", "a"]), Err(Wrong::Listed { .. })));
+        assert!(matches!(read(&["WORKERS", "10001", "a"]), Err(Wrong::Number { .. })));
         assert_eq!(read(&["WORKERS", "1", ""]).unwrap_err(), Wrong::Name { of: "WORKERS", length: 0 });
     }
 

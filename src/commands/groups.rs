@@ -17,7 +17,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write fast",
         arity: -5,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write fast",
         docs: &Docs {
             summary: "Changes settings of a group, making queue and group if there are none.",
@@ -44,7 +44,7 @@ pub const ROWS: &[Row] = &[
         flags: c"readonly fast",
         arity: -3,
         keys: Keys::One,
-        access: Access::Read,
+        access: Access::Reads,
         categories: c"read fast",
         docs: &Docs {
             summary: "Tells everything about one group: its jobs, why it is not served, its settings.",
@@ -60,7 +60,7 @@ pub const ROWS: &[Row] = &[
         flags: c"readonly",
         arity: -2,
         keys: Keys::One,
-        access: Access::Read,
+        access: Access::Reads,
         categories: c"read",
         docs: &Docs {
             summary: "Lists groups, of all tenants or of one, with why each is not served, page by page.",
@@ -76,7 +76,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write fast",
         arity: -5,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write fast",
         docs: &Docs {
             summary: "Changes settings of a tenant, making queue and tenant if there are none.",
@@ -98,7 +98,7 @@ pub const ROWS: &[Row] = &[
         flags: c"readonly fast",
         arity: -3,
         keys: Keys::One,
-        access: Access::Read,
+        access: Access::Reads,
         categories: c"read fast",
         docs: &Docs {
             summary: "Tells everything about one tenant: its settings, and why it is not served.",

@@ -13,7 +13,7 @@ pub const ROWS: &[Row] = &[Row {
     flags: c"readonly allow-loading allow-stale fast",
     arity: -1,
     keys: Keys::None,
-    access: Access::Read,
+    access: Access::Reads,
     categories: c"read fast",
     docs: &Docs {
         summary: "Shows the syntax of the commands of this module, or all about one.",
@@ -62,6 +62,11 @@ fn find(name: &[u8]) -> Option<&'static Row> {
         let full = row.name.to_bytes();
         full.eq_ignore_ascii_case(name) || full.get(3..).is_some_and(|short| short.eq_ignore_ascii_case(name))
     })
+}
+
+/// Of a command as a client wrote it: how it is to be written.
+pub(super) fn usage(name: &[u8]) -> Option<String> {
+    find(name).map(syntax)
 }
 
 /// The command as it is to be typed.
@@ -125,7 +130,7 @@ mod tests {
                 assert_eq!(row.arity, if has_more { -least } else { least }, "{name}");
             }
             let flags = row.flags.to_str().unwrap();
-            assert_eq!(flags.starts_with("write"), row.access == Access::Write, "{name}");
+            assert_eq!(flags.starts_with("write"), row.access != Access::Reads, "{name}");
         }
     }
 

@@ -58,7 +58,7 @@ impl From<args::Wrong> for Refusal {
 
 /// A row of the command table. One `const ROWS: &[Row]` per family file, next to its handlers:
 /// `Row { name: c"RQ.ACK", entry: entry!(ack, c"rq.ack"), flags: c"write fast", arity: -4, keys:
-/// Keys::One, access: Access::Write, categories: c"write fast", docs: &Docs {..} }`.
+/// Keys::One, access: Access::Changes, categories: c"write fast", docs: &Docs {..} }`.
 #[derive(Clone, Copy)]
 pub struct Row {
     /// As clients write it.
@@ -90,14 +90,7 @@ pub enum Keys {
     Counted,
 }
 
-/// What a command does with its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Looks.
-    Read,
-    /// Looks and changes.
-    Write,
-}
+pub use crate::server::ffi::KeyUse as Access;
 
 /// Registers all commands. Only while the module is loaded.
 ///
@@ -117,7 +110,7 @@ pub fn register(ctx: Ctx<'_>) -> Result<(), String> {
                     Keys::One => ffi::Keys::One,
                     Keys::Counted => ffi::Keys::Counted,
                 },
-                is_write: row.access == Access::Write,
+                access: row.access,
                 categories: row.categories,
                 summary: row.docs.summary,
                 complexity: row.docs.complexity,
@@ -152,5 +145,9 @@ fn arg(arg: &'static docs::Arg) -> ffi::Arg<'static> {
 }
 
 /// How the shell writes the replies that it gives later than the call.
-pub const RENDERERS: Renderers =
-    Renderers { jobs: workers::reply_jobs, result: results::reply_result, ended: results::reply_ended };
+pub const RENDERERS: Renderers = Renderers {
+    jobs: workers::reply_jobs,
+    result: results::reply_result,
+    ended: results::reply_ended,
+    usage: help::usage,
+};

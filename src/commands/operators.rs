@@ -20,7 +20,7 @@ pub const ROWS: &[Row] = &[
         flags: c"readonly fast",
         arity: -2,
         keys: Keys::One,
-        access: Access::Read,
+        access: Access::Reads,
         categories: c"read fast",
         docs: &Docs {
             summary: "Tells the jobs of a queue per state, its totals, and how long the first in line has waited.",
@@ -36,7 +36,7 @@ pub const ROWS: &[Row] = &[
         flags: c"readonly fast",
         arity: -3,
         keys: Keys::One,
-        access: Access::Read,
+        access: Access::Reads,
         categories: c"read fast",
         docs: &Docs {
             summary: "Tells everything about one job.",
@@ -52,7 +52,7 @@ pub const ROWS: &[Row] = &[
         flags: c"readonly",
         arity: -3,
         keys: Keys::One,
-        access: Access::Read,
+        access: Access::Reads,
         categories: c"read",
         docs: &Docs {
             summary: "Lists the jobs in a state, of all, one tenant, one group or one worker, page by page.",
@@ -76,7 +76,7 @@ pub const ROWS: &[Row] = &[
         flags: c"readonly",
         arity: -1,
         keys: Keys::None,
-        access: Access::Read,
+        access: Access::Reads,
         categories: c"read",
         docs: &Docs {
             summary: "Lists the queues of the selected database, page by page.",
@@ -96,7 +96,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write fast",
         arity: -2,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write fast",
         docs: &Docs {
             summary: "Stops a queue, a tenant or a group from being served, making it if there is none.",
@@ -112,7 +112,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write fast",
         arity: -2,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write fast",
         docs: &Docs {
             summary: "Ends a pause; of a group, also its back-off and its throttle.",
@@ -128,7 +128,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write",
         arity: -3,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write",
         docs: &Docs {
             summary: "Gives dead jobs a new life.",
@@ -150,7 +150,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write",
         arity: -3,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Removes,
         categories: c"write",
         docs: &Docs {
             summary: "Removes jobs in a state, of which none is active.",

@@ -4,6 +4,7 @@ use super::args::{self, Options, Range, Source, Wrong};
 use super::docs::{self, Arg, Docs};
 use super::fields::write_id;
 use super::{Access, Keys, Row, entry};
+use crate::queue::limits::IDS_MAX;
 use crate::queue::{
     Cancel, Enqueue, GroupName, Id, IfExists, JobOptions, Op, Outcome, Payloads, Serial, When,
 };
@@ -18,7 +19,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write deny-oom fast",
         arity: -3,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Adds,
         categories: c"write fast",
         docs: &Docs {
             summary: "Adds a job to a queue, making the queue if there is none.",
@@ -55,7 +56,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write deny-oom",
         arity: -5,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Adds,
         categories: c"write",
         docs: &Docs {
             summary: "Adds many jobs to a queue, all or none.",
@@ -85,7 +86,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write",
         arity: -3,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write",
         docs: &Docs {
             summary: "Cancels jobs: waiting ones at once, active ones when their delivery ends.",
@@ -101,7 +102,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write fast",
         arity: -5,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write fast",
         docs: &Docs {
             summary: "Changes when a waiting job may run, or its priority.",
@@ -328,14 +329,13 @@ fn rescheduled<'a, S: Source<'a>>(args: S) -> Result<Op<'a>, Wrong> {
     Ok(Op::Reschedule { id, when: instant, priority })
 }
 
-/// All arguments from number `from` on, as ids; at least one.
+/// All arguments from number `from` on, as ids; at least one, at most [`IDS_MAX`].
 pub(super) fn ids<'a, S: Source<'a>>(args: S, from: usize) -> Result<Vec<Id<'a>>, Wrong> {
-    if args.len() <= from {
-        return Err(Wrong::Arity);
+    match args.len().saturating_sub(from) {
+        0 => Err(Wrong::Arity),
+        there if there > IDS_MAX => Err(Wrong::Many { of: "ids", most: IDS_MAX, there }),
+        _ => Ok((from..args.len()).filter_map(|index| args.get(index)).map(Id::parse).collect()),
     }
-    let mut ids = Vec::with_capacity(args.len().saturating_sub(from));
-    ids.extend((from..args.len()).filter_map(|index| args.get(index)).map(Id::parse));
-    Ok(ids)
 }
 
 /// As many nulls.

@@ -1,8 +1,9 @@
 //! Recovery: `RQ.RECOVER`, `RQ.WORKERS`.
 
-use super::args::{Options, Range, Source, Wrong};
+use super::args::{self, Options, Quoted, Range, Source, Wrong};
 use super::docs::{self, Docs};
 use super::fields::int;
+use super::operators::LIST_COUNT_DEFAULT;
 use super::views;
 use super::{Access, Keys, Row, entry};
 use crate::queue::limits::COUNT_DEFAULT;
@@ -18,7 +19,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write",
         arity: -2,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Takes,
         categories: c"write",
         docs: &Docs {
             summary: "Takes jobs back from workers that are gone.",
@@ -48,16 +49,16 @@ pub const ROWS: &[Row] = &[
         name: c"RQ.WORKERS",
         entry: entry!(workers, c"rq.workers"),
         flags: c"readonly",
-        arity: 2,
+        arity: -2,
         keys: Keys::One,
-        access: Access::Read,
+        access: Access::Reads,
         categories: c"read",
         docs: &Docs {
             summary: "Lists the workers of a queue.",
-            complexity: "O(W) with W the workers",
+            complexity: "O(COUNT + W) with W those that wait",
             since: "0.1.0",
-            reply: "array of maps",
-            args: &[docs::QUEUE],
+            reply: "[next cursor, array of maps]; the last page has cursor 0",
+            args: &[docs::QUEUE, docs::option("CURSOR", docs::integer("cursor")), docs::COUNT],
         },
     },
 ];
@@ -144,21 +145,39 @@ fn reply_recovered(outcome: Option<&Outcome>, out: &mut dyn Out) {
     }
 }
 
-/// `RQ.WORKERS queue`
+/// `RQ.WORKERS queue [CURSOR c] [COUNT n]`
 pub fn workers(call: &mut Call<'_>) -> Result<(), Refusal> {
-    if call.args().len() != 2 {
-        return Err(Wrong::Arity.into());
-    }
+    let (from, count) = parse_workers(call.args())?;
     let waiting = call.waiting();
-    call.read(|seen, out| match seen {
-        None => out.array(0),
-        Some(seen) => {
-            out.array(seen.queue.worker_count());
-            for worker in seen.queue.workers() {
+    call.read(|seen, out| {
+        let (next, workers) = seen.map_or((None, Vec::new()), |seen| seen.queue.list_workers(from, count));
+        out.array(2);
+        out.bulk(next.unwrap_or(0).to_string().as_bytes());
+        out.array(workers.len());
+        for worker in workers {
+            if let Some(seen) = seen {
                 views::worker(seen, &worker, waiting.get(worker.name).copied()).write(out);
             }
         }
     })
+}
+
+const WORKERS: &[&str] = &["CURSOR", "COUNT"];
+
+fn parse_workers<'a, S: Source<'a>>(args: S) -> Result<(u64, usize), Wrong> {
+    let (mut from, mut count) = (0, LIST_COUNT_DEFAULT);
+    let mut options = Options::new(args, 2, WORKERS);
+    while let Some(option) = options.next()? {
+        match option {
+            "CURSOR" => {
+                let text = options.value()?;
+                from = args::digits(text).ok_or_else(|| Wrong::Cursor(Quoted::new(text)))?;
+            }
+            "COUNT" => count = options.count()?,
+            _ => return Err(options.unhandled()),
+        }
+    }
+    Ok((from, count))
 }
 
 #[cfg(test)]
@@ -174,7 +193,7 @@ mod tests {
     #[test]
     fn words_are_documented() {
         docs::check_words(ROWS, c"RQ.RECOVER", RECOVER);
-        docs::check_words(ROWS, c"RQ.WORKERS", &[]);
+        docs::check_words(ROWS, c"RQ.WORKERS", WORKERS);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub const ROWS: &[Row] = &[Row {
     flags: c"readonly blocking fast",
     arity: -3,
     keys: Keys::One,
-    access: Access::Read,
+    access: Access::Reads,
     categories: c"read fast blocking",
     docs: &Docs {
         summary: "Tells a job's state and result; can wait until it has ended.",

@@ -17,7 +17,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write fast",
         arity: -4,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write fast",
         docs: &Docs {
             summary: "Changes settings of a queue, making the queue if there is none.",
@@ -55,7 +55,7 @@ pub const ROWS: &[Row] = &[
         flags: c"readonly fast",
         arity: -2,
         keys: Keys::One,
-        access: Access::Read,
+        access: Access::Reads,
         categories: c"read fast",
         docs: &Docs {
             summary: "Tells the settings of a queue.",

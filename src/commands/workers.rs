@@ -6,6 +6,7 @@ use super::fields::write_id;
 use super::produce::check_size;
 use super::views;
 use super::{Access, Keys, Row, entry};
+use crate::queue::limits::IDS_MAX;
 use crate::queue::{Claim, Delivery, Failure, Held, Id, Op, Outcome, Queue, Slot};
 use crate::server::call::{Call, ClaimRequest, Missing, Seen};
 use crate::server::reply::{Out, Refusal};
@@ -18,7 +19,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write blocking fast",
         arity: -3,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Takes,
         categories: c"write fast blocking",
         docs: &Docs {
             summary: "Hands jobs to a worker, each with a lease and a token; can wait for one.",
@@ -34,7 +35,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write blocking",
         arity: -4,
         keys: Keys::Counted,
-        access: Access::Write,
+        access: Access::Takes,
         categories: c"write blocking",
         docs: &Docs {
             summary: "Hands jobs of the first of several queues that has some to a worker.",
@@ -58,7 +59,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write fast",
         arity: -4,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write fast",
         docs: &Docs {
             summary: "Ends a job as done, perhaps with a result.",
@@ -80,7 +81,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write fast",
         arity: -4,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write fast",
         docs: &Docs {
             summary: "Reports that a job failed: it is tried again later, or dead; or that its endpoint did.",
@@ -111,7 +112,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write",
         arity: -4,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write",
         docs: &Docs {
             summary: "Gives jobs back to their place in the queue, unharmed.",
@@ -127,7 +128,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write",
         arity: -7,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write",
         docs: &Docs {
             summary: "Renews the leases of a worker's jobs; tells which are lost or to be given up.",
@@ -143,7 +144,7 @@ pub const ROWS: &[Row] = &[
         flags: c"write fast",
         arity: 5,
         keys: Keys::One,
-        access: Access::Write,
+        access: Access::Changes,
         categories: c"write fast",
         docs: &Docs {
             summary: "Notes how far a job is, for RQ.RESULT and RQ.JOB to show.",
@@ -326,7 +327,7 @@ fn delivery<'a, S: Source<'a>>(args: S, at: usize) -> Result<Delivery<'a>, Wrong
     Ok(Delivery { id: Id::parse(id), token: args::token(token) })
 }
 
-/// All arguments from number `from` on, as pairs of id and token; at least one.
+/// All arguments from number `from` on, as pairs of id and token; at least one, at most [`IDS_MAX`].
 fn deliveries<'a, S: Source<'a>>(args: S, from: usize) -> Result<Vec<Delivery<'a>>, Wrong> {
     let left = args.len().saturating_sub(from);
     if left == 0 {
@@ -334,6 +335,9 @@ fn deliveries<'a, S: Source<'a>>(args: S, from: usize) -> Result<Vec<Delivery<'a
     }
     if left % 2 != 0 {
         return Err(Wrong::Pairs);
+    }
+    if left / 2 > IDS_MAX {
+        return Err(Wrong::Many { of: "pairs of id and token", most: IDS_MAX, there: left / 2 });
     }
     let mut deliveries = Vec::with_capacity(left / 2);
     for at in (from..args.len()).step_by(2) {

@@ -23,6 +23,15 @@ pub const COUNT_MAX: usize = 1_000;
 /// Default `COUNT` of the commands that take many jobs at once.
 pub const COUNT_DEFAULT: usize = 1_000;
 
+/// Most ids, or pairs of id and token, in one call.
+pub const IDS_MAX: usize = 1_000;
+
+/// Most names of workers in one call of `RECOVER`. As many take about 3 ms.
+pub const NAMES_MAX: usize = 10_000;
+
+/// Workers that one queue registers for claims of clients. To look at all of them takes about 3 ms.
+pub const WORKERS_MAX: usize = 50_000;
+
 /// Largest `ATTEMPTS` and `CRASHES`.
 pub const BUDGET_MAX: u32 = 1_000_000_000;
 
@@ -58,6 +67,7 @@ const _: () = assert!(CLOCK_MS_MAX.leading_zeros() > 20 && RATE_COUNT_MAX <= 1 <
 const _: () = assert!(RATE_COUNT_MAX * RATE_PERIOD_MAX < u64::MAX / 4);
 const _: () = assert!(COUNT_DEFAULT <= COUNT_MAX);
 const _: () = assert!(COUNT_MAX <= LIST_SCAN_MAX);
+const _: () = assert!(NAMES_MAX <= WORKERS_MAX);
 const _: () = assert!(NAME_BYTES_MAX < TEXT_BYTES_MAX);
 // Twice the largest clock still fits in a serial's 44 bits of milliseconds.
 const _: () = assert!(CLOCK_MS_MAX <= u64::MAX >> 21);

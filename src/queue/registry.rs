@@ -100,6 +100,11 @@ impl Registry {
         self.workers.values().map(Worker::view)
     }
 
+    /// Those registered under this number or a later one.
+    pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (WorkerNo, WorkerView<'_>)> {
+        self.workers.range(WorkerNo(number)..).map(|(&number, worker)| (number, worker.view()))
+    }
+
     pub fn numbered(&self) -> impl Iterator<Item = (WorkerNo, &Worker)> {
         self.workers.iter().map(|(&number, worker)| (number, worker))
     }

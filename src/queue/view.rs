@@ -589,6 +589,16 @@ impl Queue {
         self.registry.iter()
     }
 
+    /// Up to `count` workers by order of their registration, from a number on (0: the first), and
+    /// the number to go on from, if there may be more. Who stays is listed exactly once, whoever
+    /// comes and goes.
+    #[must_use]
+    pub fn list_workers(&self, from: u64, count: usize) -> (Option<u64>, Vec<WorkerView<'_>>) {
+        let page: Vec<_> = self.registry.iter_from(from).take(count).collect();
+        let next = page.last().filter(|_| page.len() == count).map(|(last, _)| last.0.saturating_add(1));
+        (next, page.into_iter().map(|(_, worker)| worker).collect())
+    }
+
     /// How many workers are registered.
     #[must_use]
     pub fn worker_count(&self) -> usize {

@@ -19,6 +19,7 @@ use super::value::Value;
 use super::waitlist::{Want, WantClaim};
 use super::{clock, config, timer, waiters};
 use crate::persist::Message;
+use crate::queue::limits::WORKERS_MAX;
 use crate::queue::{Claim, Ended, Id, JobView, Op, Outcome, Queue, Slot};
 
 /// A call in progress.
@@ -117,6 +118,8 @@ pub struct Renderers {
     pub result: fn(&Queue, JobView<'_>, u64, &mut dyn Out),
     /// `commands::results::reply_ended(ended, out)`.
     pub ended: fn(&Ended<'_>, &mut dyn Out),
+    /// `commands::help::usage(name)`.
+    pub usage: fn(&[u8]) -> Option<String>,
 }
 
 /// The workers that wait for a queue now: name, and for how many ms they have.
@@ -322,11 +325,13 @@ impl<'a> Call<'a> {
     /// See [`Refusal`]; nothing has changed then.
     pub fn claim(&mut self, request: ClaimRequest<'_>) -> Result<(), Refusal> {
         let obeys = self.obeys();
-        if request.queues > 1 {
+        if request.queues > 1 && !obeys {
             // An error changes nothing: no key of another type may be met after a queue was changed.
             for at in request.first_queue..request.first_queue.saturating_add(request.queues) {
-                if matches!(Key::open(self.ctx, self.args.string(at)?, Access::Read).held(), Held::Other) {
-                    return Err(Refusal::WrongType);
+                match Key::open(self.ctx, self.args.string(at)?, Access::Read).held() {
+                    Held::Nothing => {}
+                    Held::Other => return Err(Refusal::WrongType),
+                    Held::Queue(value) => check_registry(value, request.claim.worker)?,
                 }
             }
         }
@@ -381,6 +386,7 @@ impl<'a> Call<'a> {
             ctx.replicate_verbatim();
             run::obey(ctx, name, value, &op)?
         } else {
+            check_registry(value, request.claim.worker)?;
             value.prepare(main);
             // By the queue's own clock first, which is read for nothing.
             let queue = &value.queue;
@@ -457,8 +463,9 @@ impl<'a> Call<'a> {
         self.read(|seen, _| {
             let Some(seen) = seen else { return Vec::new() };
             let is_idle = |last: u64| seen.now.saturating_sub(last) >= ms;
-            seen.queue
-                .workers()
+            // Of one that holds nothing, nothing can be taken.
+            let holders = seen.queue.workers().filter(|worker| worker.active > 0);
+            holders
                 .filter(|worker| is_idle(worker.last_seen) && !waiting.contains_key(worker.name))
                 .map(|worker| worker.name.into())
                 .collect()
@@ -553,6 +560,13 @@ impl<'a> Call<'a> {
     pub fn pass_on(&self) {
         self.ctx.replicate_verbatim();
     }
+}
+
+/// A claim registers its worker: not any number of them.
+fn check_registry(value: &Value, worker: &[u8]) -> Result<(), Refusal> {
+    let queue = &value.queue;
+    let is_full = queue.worker_count() >= WORKERS_MAX && queue.worker(worker).is_none();
+    if is_full { Err(Refusal::WorkersFull) } else { Ok(()) }
 }
 
 /// The workers that wait for a queue now.

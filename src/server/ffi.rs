@@ -22,6 +22,7 @@ use redis_module::raw as api;
 
 use super::call::Call;
 use super::reply::{Out, Refusal};
+use super::state::RENDERERS;
 use super::value::Value;
 use super::{config, events, key_type, timer, waiters};
 
@@ -862,6 +863,8 @@ pub unsafe fn tell_keys(
     // SAFETY: the server keeps the arguments as long as the command runs.
     let args: &[Str<'_>] = unsafe { std::slice::from_raw_parts(argv.cast(), count) };
     let keys = args.get(1).and_then(|text| std::str::from_utf8(text.bytes()).ok()?.parse::<usize>().ok());
+    // Behind the keys there is more. If not, the call is malformed, and refused when it runs.
+    let keys = keys.filter(|&keys| keys <= count.saturating_sub(3));
     for at in (2..count).take(keys.unwrap_or(0)) {
         rm!(RedisModule_KeyAtPos(ctx, c_int::try_from(at).unwrap_or(c_int::MAX)));
     }
@@ -887,10 +890,26 @@ pub unsafe fn run_command(
     // SAFETY: as above; `Str` is a transparent pointer to a string.
     let args: &[Str<'_>] = unsafe { std::slice::from_raw_parts(argv.cast(), count) };
     let result = guarded(c"a command", || Err(Refusal::Internal), || run(&mut Call::new(ctx, args, event)));
-    if let Err(refusal) = result {
-        ctx.refuse(&refusal);
+    match result {
+        Ok(()) => {}
+        Err(Refusal::Arity) => ctx.refuse(&wrong_arity(ctx, args)),
+        Err(refusal) => ctx.refuse(&refusal),
     }
     OK
+}
+
+/// In the words in which the server itself refuses a number of arguments, and how it is done right.
+#[cold]
+fn wrong_arity(ctx: Ctx<'_>, args: &[Str<'_>]) -> Refusal {
+    let name = args.first().map_or(&[][..], |name| name.bytes());
+    let usage = RENDERERS.get(ctx.main()).and_then(|renderers| (renderers.usage)(name));
+    let name = String::from_utf8_lossy(name).to_lowercase();
+    let mut text = format!("wrong number of arguments for '{name}' command");
+    if let Some(usage) = usage {
+        text.push_str("; it is ");
+        text.push_str(&usage);
+    }
+    Refusal::Syntax(text)
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -1298,8 +1317,8 @@ pub struct Command<'a> {
     pub arity: i32,
     /// Where its keys stand.
     pub keys: Keys,
-    /// Whether it changes them.
-    pub is_write: bool,
+    /// What it does with them.
+    pub access: KeyUse,
     /// ACL categories, separated by blanks.
     pub categories: &'a CStr,
     /// One line.
@@ -1310,6 +1329,22 @@ pub struct Command<'a> {
     pub since: &'a str,
     /// Its arguments.
     pub args: Vec<Arg<'a>>,
+}
+
+/// What a command does with the keys that it names. Access control goes by it: who may only read a key
+/// (`%R~`) can call what reads, who may only write it (`%W~`) what tells nothing of what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyUse {
+    /// Tells what is in them.
+    Reads,
+    /// Adds to them; tells nothing but what the caller gave.
+    Adds,
+    /// Changes what is in them; tells states of jobs, not what clients put there.
+    Changes,
+    /// Removes from them, and tells how much.
+    Removes,
+    /// Changes them, and tells what is in them.
+    Takes,
 }
 
 /// Where the keys of a command stand.
@@ -1447,10 +1482,14 @@ pub fn register(ctx: Ctx<'_>, command: &Command<'_>) -> Result<(), String> {
         sizeof_keyspec: size_of::<api::RedisModuleCommandKeySpec>(),
         sizeof_arg: size_of::<api::RedisModuleCommandArg>(),
     };
-    let access = if command.is_write {
-        api::REDISMODULE_CMD_KEY_RW | api::REDISMODULE_CMD_KEY_ACCESS | api::REDISMODULE_CMD_KEY_UPDATE
-    } else {
-        api::REDISMODULE_CMD_KEY_RO | api::REDISMODULE_CMD_KEY_ACCESS
+    let access = match command.access {
+        KeyUse::Reads => api::REDISMODULE_CMD_KEY_RO | api::REDISMODULE_CMD_KEY_ACCESS,
+        KeyUse::Adds => api::REDISMODULE_CMD_KEY_RW | api::REDISMODULE_CMD_KEY_INSERT,
+        KeyUse::Changes => api::REDISMODULE_CMD_KEY_RW | api::REDISMODULE_CMD_KEY_UPDATE,
+        KeyUse::Removes => api::REDISMODULE_CMD_KEY_RW | api::REDISMODULE_CMD_KEY_DELETE,
+        KeyUse::Takes => {
+            api::REDISMODULE_CMD_KEY_RW | api::REDISMODULE_CMD_KEY_ACCESS | api::REDISMODULE_CMD_KEY_UPDATE
+        }
     };
     // SAFETY: all fields are numbers, pointers, and unions of such; zeroes mark the end of the list.
     let mut specs: [api::RedisModuleCommandKeySpec; 2] = unsafe { std::mem::zeroed() };

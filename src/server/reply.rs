@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 
 use crate::queue::Error;
+use crate::queue::limits::WORKERS_MAX;
 
 /// Where a reply is written to, part by part. Lengths are announced before their parts.
 ///
@@ -35,6 +36,8 @@ pub enum Refusal {
     Syntax(String),
     /// Too few or too many arguments.
     Arity,
+    /// The queue knows too many workers to register another.
+    WorkersFull,
     /// A payload or result is longer than `rq.max-payload`.
     TooBig {
         /// Most bytes taken.
@@ -60,7 +63,11 @@ impl fmt::Display for Refusal {
             Self::WrongType => f.write_str("WRONGTYPE the key holds something that is not a queue"),
             Self::NoQueue => f.write_str("NOQUEUE there is no queue of this name; RQ.ENQUEUE makes one"),
             Self::Syntax(text) => write!(OneLine(f), "ERR {text}"),
-            Self::Arity => f.write_str("ERR wrong number of arguments; COMMAND DOCS shows what the command takes"),
+            Self::Arity => f.write_str("ERR wrong number of arguments"),
+            Self::WorkersFull => write!(
+                f,
+                "FULL the queue knows {WORKERS_MAX} workers; use names again, or have it forget them sooner with WORKERTTL"
+            ),
             Self::TooBig { limit } => {
                 write!(f, "TOOBIG more than {limit} bytes; store it elsewhere and enqueue where, or raise rq.max-payload")
             }

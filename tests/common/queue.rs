@@ -89,6 +89,21 @@ pub fn state(client: &mut Client, queue: &str, id: impl ToArg) -> String {
     job(client, queue, id).map_or("gone".into(), |map| map["state"].text())
 }
 
+/// All workers that the queue knows.
+#[track_caller]
+pub fn workers(client: &mut Client, queue: &str) -> Vec<Reply> {
+    let mut workers = Vec::new();
+    let mut cursor = "0".to_string();
+    loop {
+        let page = crate::cmd!(client, "RQ.WORKERS", queue, "CURSOR", cursor, "COUNT", 1000);
+        workers.extend_from_slice(page.list()[1].list());
+        cursor = page.list()[0].text();
+        if cursor == "0" {
+            return workers;
+        }
+    }
+}
+
 /// How many jobs are in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

@@ -53,7 +53,7 @@ fn all_bytes_everywhere(lab: &Lab) {
             for field in ["id", "payload", "worker", "progress"] {
                 assert_eq!(map.get(field).bytes(), bytes, "{field}");
             }
-            assert_eq!(cmd!(c, "RQ.WORKERS", "q").list()[0].get("name").bytes(), bytes);
+            assert_eq!(workers(&mut c, "q")[0].get("name").bytes(), bytes);
             let listed = cmd!(c, "RQ.LIST", "q", "active", "WORKER", bytes);
             assert_eq!(listed.list()[1].list()[0].get("id").bytes(), bytes);
             assert!(cmd!(c, "RQ.JOB", "q", bytes, "JSON").bytes().starts_with(b"{"));

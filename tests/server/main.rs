@@ -26,6 +26,7 @@ mod readme;
 mod recovery;
 mod replication;
 mod results;
+mod security;
 mod server_settings;
 mod time;
 mod trials;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         ("persistence", persistence::TESTS),
         ("replication", replication::TESTS),
         ("server_settings", server_settings::TESTS),
+        ("security", security::TESTS),
         ("trials", trials::TESTS),
         ("readme", readme::TESTS),
     ])

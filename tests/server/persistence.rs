@@ -152,7 +152,7 @@ pub fn shown(c: &mut Client) -> Vec<Fact> {
                 add(&format!("{queue} {id}"), cmd!(c, "RQ.JOB", queue, id).entries(), &["ttl"]);
             }
         }
-        for worker in cmd!(c, "RQ.WORKERS", queue).list() {
+        for worker in workers(c, queue) {
             let name = worker.get("name").text();
             add(&format!("{queue} {name}"), worker.entries(), &["last-seen", "waiting-since", "stale"]);
         }

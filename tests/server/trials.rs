@@ -151,8 +151,7 @@ fn c05_worker_on_a_dead_socket_is_seen(lab: &Lab) {
     let mut c = server.client();
     cmd!(c, "RQ.QUEUE.SET", "q", "LEASE", 60_000);
     let worker = |c: &mut Client, name: &str| {
-        let workers = cmd!(c, "RQ.WORKERS", "q");
-        workers.list().iter().find(|worker| worker.get("name").text() == name).cloned()
+        workers(c, "q").iter().find(|worker| worker.get("name").text() == name).cloned()
     };
     // Frozen in a wait that nobody ends; and one that comes again and again, as workers should.
     let mut frozen = server.client();

@@ -432,7 +432,7 @@ fn workers_are_registered(lab: &Lab) {
     let server = lab.server();
     for mut c in [server.client(), server.client3()] {
         cmd!(c, "FLUSHALL");
-        assert_eq!(cmd!(c, "RQ.WORKERS", "q").list().len(), 0);
+        assert_eq!(workers(&mut c, "q").len(), 0);
         cmd!(c, "RQ.MENQUEUE", "q", "ATTEMPTS", 1, "JOBS", 3, "a", "b", "c");
         let before = i64::try_from(unix_ms()).unwrap();
         let one = claim(&mut c, "q", "w1");
@@ -440,9 +440,8 @@ fn workers_are_registered(lab: &Lab) {
         claim(&mut c, "q", "w2");
         ack(&mut c, "q", &one);
         cmd!(c, "RQ.FAIL", "q", two.id, two.token);
-        let workers = cmd!(c, "RQ.WORKERS", "q");
         let workers: Vec<_> =
-            workers.list().iter().map(|worker| (worker.get("name").text(), worker.clone())).collect();
+            workers(&mut c, "q").iter().map(|worker| (worker.get("name").text(), worker.clone())).collect();
         assert_eq!(workers.len(), 2);
         let w1 = &workers.iter().find(|(name, _)| name == "w1").expect("w1").1;
         assert_eq!(
@@ -466,8 +465,7 @@ fn workers_are_forgotten(lab: &Lab) {
     claim(&mut c, "q", "holding");
     cmd!(c, "RQ.CLAIM", "q", "idle");
     until("the idle worker is forgotten, not the one that holds a job", || {
-        let workers = cmd!(c, "RQ.WORKERS", "q");
-        workers.list().iter().map(|worker| worker.get("name").text()).collect::<Vec<_>>() == ["holding"]
+        workers(&mut c, "q").iter().map(|worker| worker.get("name").text()).collect::<Vec<_>>() == ["holding"]
     });
 }
 
@@ -477,7 +475,7 @@ fn a_silent_worker_is_stale(lab: &Lab) {
     cmd!(c, "RQ.QUEUE.SET", "q", "WORKERTTL", 300);
     enqueue(&mut c, "q", "x");
     let job = claim_for(&mut c, "q", "w", 3_600_000);
-    let is_stale = |c: &mut Client| cmd!(c, "RQ.WORKERS", "q").list()[0].get("stale").int() == 1;
+    let is_stale = |c: &mut Client| workers(c, "q")[0].get("stale").int() == 1;
     assert!(!is_stale(&mut c));
     until("it holds a job and gives no sign of life", || is_stale(&mut c));
     cmd!(c, "RQ.EXTEND", "q", "w", "LEASE", 3_600_000, job.id, job.token);

@@ -157,7 +157,7 @@ class Queue:
         return self.map("JOB", job)
 
     def workers(self):
-        return [dict(zip(worker[::2], worker[1::2])) for worker in self.call("WORKERS")]
+        return [dict(zip(worker[::2], worker[1::2])) for worker in self.call("WORKERS")[1]]
 
     def worker(self, pid):
         """What the queue knows of this process, by the pid in its name."""
