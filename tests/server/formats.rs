@@ -218,9 +218,9 @@ fn listing(server: &Server) -> BTreeSet<String> {
                 lines(&of, &cmd!(c, "RQ.JOB", queue, id), &only, &mut all);
             }
         }
-        for worker in cmd!(c, "RQ.WORKERS", queue).list() {
+        for worker in workers(&mut c, &queue) {
             let of = format!("{queue}: worker {}", worker.get("name").text());
-            lines(&of, worker, &["active", "done", "failed", "crashed"], &mut all);
+            lines(&of, &worker, &["active", "done", "failed", "crashed"], &mut all);
         }
         for (place, group) in cmd!(c, "RQ.GROUP.LIST", queue).list()[1].list().iter().enumerate() {
             lines(

@@ -224,8 +224,8 @@ fn hostile_aofs(lab: &Lab) {
     server.try_restart().unwrap_or_else(|log| panic!("golden ops were refused:\n{log}"));
     let mut c = server.client();
     assert_eq!(cmd!(c, "RQ.STATS", "q").get("ready").int(), 0);
-    let workers = cmd!(c, "RQ.WORKERS", "q");
-    let names: Vec<_> = workers.list().iter().map(|worker| worker.get("name").bytes().to_vec()).collect();
+    let names: Vec<_> =
+        workers(&mut c, "q").iter().map(|worker| worker.get("name").bytes().to_vec()).collect();
     assert_eq!(names, [b"\0\xff".to_vec(), b"host:7:x".to_vec()], "the others were forgotten");
     server.kill9();
 
