@@ -27,6 +27,7 @@ pub fn loading(main: Main, begins: bool) {
             &format!("the AOF ends in the middle of a queue, which was left out: {name} in db {db}"),
         );
     }
+    value::restarted(main);
     waiters::look_at_all_later(main, None);
     timer::arm(main, 0);
 }

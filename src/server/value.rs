@@ -15,6 +15,10 @@ static EPOCH: MainCell<u32> = MainCell::new(1);
 /// ms after the clock of the last of its stamps.
 const SERIAL_MARGIN_MS: u64 = 10_000;
 
+/// Serials that run ahead of the clock are of the second half of a millisecond, those that follow it
+/// of the first: so the latter do not meet lost ones of the former when the clock gets there.
+const SECOND_HALF: u64 = 1 << 19;
+
 /// A queue, and what is not persisted of it. `Send`, and without anything of the server: it is
 /// freed by any thread and saved by forked children.
 #[derive(Debug)]
@@ -94,6 +98,8 @@ impl Value {
             self.anchor = Some(clock::difference(now, clock::boot_ms()));
         }
         self.queue.all_seen(self.now());
+        // Nothing else may ever happen to the queue.
+        self.watch_workers();
         self.used = EPOCH.get(main);
     }
 
@@ -272,5 +278,20 @@ pub fn raise_serial(main: Main, serial: Serial, wall: u64) {
 pub fn promoted(main: Main) {
     EPOCH.set(main, EPOCH.get(main).saturating_add(1));
     let wall = clock::primary_wall_ms(main).max(clock::wall_ms());
-    raise_serial(main, Serial::first_of(wall.saturating_add(SERIAL_MARGIN_MS)), wall);
+    leap(main, wall.saturating_add(SERIAL_MARGIN_MS));
+}
+
+/// Files were read. If serials run ahead of the clock, because of a promotion before the restart,
+/// some may have been taken of which the end of the file did not reach the disk: the clock, which
+/// else keeps serials apart, does not do so then.
+pub fn restarted(main: Main) {
+    let (known, wall) = (Serial(SERIAL.get(main)).millis(), clock::wall_ms());
+    if known > wall {
+        leap(main, wall.saturating_add(SERIAL_MARGIN_MS).max(known.saturating_add(1)));
+    }
+}
+
+/// Serials taken from now on are of this instant (Unix ms) or later.
+fn leap(main: Main, to: u64) {
+    raise_serial(main, Serial(Serial::first_of(to).0 | SECOND_HALF), to);
 }

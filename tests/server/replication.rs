@@ -22,7 +22,16 @@ pub const TESTS: &[Test] = tests![
     settings_are_the_primarys,
     mixed_load_leaves_no_difference,
     wait_means_what_it_means,
-    partial_resynchronisation,
+    a_cut_link_changes_nothing_until_promotion,
+    promotion_alone_arms_the_timer,
+    ids_are_new_after_a_promotion_and_a_lost_tail,
+    a_hundred_waiters_on_a_demoted_primary,
+    a_partial_resynchronisation,
+    a_full_resynchronisation,
+    a_full_copy_is_broken_off,
+    loading_beside_what_is_there,
+    through_a_channel_of_its_own,
+    a_chain_of_replicas_is_promoted_in_its_middle,
     commands_are_propagated_as_they_were_sent,
 ];
 
@@ -365,16 +374,6 @@ fn settings_are_the_primarys(lab: &Lab) {
     assert_eq!(digests(&replica), digests(&primary));
 }
 
-/// A small pseudo-random sequence, the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
-
 fn mixed_load_leaves_no_difference(lab: &Lab) {
     let primary = lab.server_with(&[("appendonly", "yes")]);
     let replica = lab.replica_with(&primary, &[("appendonly", "yes")]);
@@ -471,13 +470,345 @@ fn wait_means_what_it_means(lab: &Lab) {
     assert_eq!(cmd!(c, "WAIT", 1, 50).int(), 0);
 }
 
-fn partial_resynchronisation(lab: &Lab) {
+/// A queue in which everything comes due by itself `time` ms from now.
+fn furnish_due(c: &mut Client, time: u64) {
+    cmd!(c, "RQ.QUEUE.SET", "due", "WORKERTTL", time, "KEEPDEAD", 5);
+    cmd!(c, "RQ.GROUP.SET", "due", "g", "BACKOFF", time, "RATE", 1, time);
+    cmd!(c, "RQ.ENQUEUE", "due", "lease", "LEASE", time);
+    cmd!(c, "RQ.ENQUEUE", "due", "result", "TTL", time);
+    cmd!(c, "RQ.ENQUEUE", "due", "endpoint", "GROUP", "g");
+    let held = jobs(&cmd!(c, "RQ.CLAIM", "due", "w", "COUNT", 3));
+    let of = |payload: &[u8]| held.iter().find(|job| job.payload == payload).expect("it was claimed").clone();
+    let (result, endpoint) = (of(b"result"), of(b"endpoint"));
+    cmd!(c, "RQ.ACK", "due", result.id, result.token, "RESULT", "r");
+    cmd!(c, "RQ.FAIL", "due", endpoint.id, endpoint.token, "UNAVAILABLE");
+    cmd!(c, "RQ.ENQUEUE", "due", "delay", "DELAY", time);
+    cmd!(c, "RQ.ENQUEUE", "due", "wall", "AT", unix_ms() + time);
+    cmd!(c, "RQ.ENQUEUE", "due", "deadline", "GROUP", "late", "DEADLINE", time);
+    cmd!(c, "RQ.PAUSE", "due", "GROUP", "late");
+    cmd!(c, "RQ.PAUSE", "due", "FOR", time);
+}
+
+/// How it ends, with the back-off of the endpoint over.
+const DUE: Counts = Counts { delayed: 0, ready: 4, active: 0, done: 0, dead: 1, cancelled: 0 };
+
+fn a_cut_link_changes_nothing_until_promotion(lab: &Lab) {
+    let mut primary = lab.server();
+    let replica = lab.replica_of(&primary);
+    let mut c = primary.client();
+    // Again with more time, if on a busy machine something comes due before the link could be cut.
+    let mut time = 400;
+    let before = eventually("the link is cut in time", || {
+        time *= 2;
+        cmd!(c, "FLUSHALL");
+        let start = std::time::Instant::now();
+        furnish_due(&mut c, time);
+        primary.wait_for_sync(&replica);
+        primary.signal("STOP");
+        let before = replica.digest("due");
+        if start.elapsed() < ms(time) {
+            return Some(before);
+        }
+        primary.signal("CONT");
+        None
+    });
+    primary.kill9();
+    until("the link is down", || replica.info("master_link_status") == "down");
+    let mut r = replica.client();
+    holds("the replica does nothing by itself", ms(time + 400), || replica.digest("due") == before);
+    cmd!(r, "REPLICAOF", "NO", "ONE");
+    until_counts(&mut r, "due", DUE);
+    until("the worker is forgotten", || workers(&mut r, "due").is_empty());
+    until("the endpoint is tried again", || {
+        jobs(&cmd!(r, "RQ.CLAIM", "due", "w", "COUNT", 9)).iter().any(|job| job.payload == b"endpoint")
+    });
+}
+
+/// Nobody sends a command after the promotion; the only client waits for a result.
+fn promotion_alone_arms_the_timer(lab: &Lab) {
+    let mut primary = lab.server();
+    let replica = lab.replica_of(&primary);
+    let mut c = primary.client();
+    let id = cmd!(c, "RQ.ENQUEUE", "q", "x", "CRASHES", 0).text();
+    let start = std::time::Instant::now();
+    claim_for(&mut c, "q", "w", 1_500);
+    primary.wait_for_sync(&replica);
+    let mut waiter = replica.client();
+    send!(waiter, "RQ.RESULT", "q", id, "BLOCK", 0);
+    until_blocked(&replica, 1);
+    primary.kill9();
+    cmd!(replica.client(), "REPLICAOF", "NO", "ONE");
+    assert_eq!(waiter.read().list()[0].text(), "dead");
+    assert!(start.elapsed() >= ms(1_490), "not before its lease was over: {:?}", start.elapsed());
+}
+
+/// Soon after a promotion ids run ahead of the clock. Those whose jobs did not reach the disk are not given out again.
+fn ids_are_new_after_a_promotion_and_a_lost_tail(lab: &Lab) {
+    let mut old = lab.server();
+    let mut new = lab.replica_with(&old, &[("appendonly", "yes"), ("auto-aof-rewrite-percentage", "0")]);
+    until("its own file is written", || {
+        new.info("aof_rewrite_in_progress") == "0" && new.info("aof_rewrite_scheduled") == "0"
+    });
+    old.kill9();
+    cmd!(new.client(), "REPLICAOF", "NO", "ONE");
+    new.configure("replicaof", "no one");
+    let number = |serial: &str| {
+        let (time, count) = serial.split_once('-').expect("two numbers");
+        (time.parse::<u64>().expect("ms"), count.parse::<u64>().expect("a number"))
+    };
+    let length = |server: &Server| {
+        let files = std::fs::read_dir(server.dir.join("appendonlydir")).expect("the folder").flatten();
+        let last =
+            files.map(|file| file.path()).filter(|path| path.to_string_lossy().ends_with("incr.aof")).max();
+        let last = last.expect("a file");
+        let bytes = std::fs::metadata(&last).expect("its facts").len();
+        (last, bytes)
+    };
+    enqueue(&mut new.client(), "q", "kept");
+    for _ in 0..3 {
+        let (file, bytes) = length(&new);
+        let lost = enqueue(&mut new.client(), "q", "lost");
+        until("it is written", || length(&new).1 > bytes);
+        new.kill9();
+        std::fs::File::options()
+            .write(true)
+            .open(&file)
+            .and_then(|file| file.set_len(bytes))
+            .expect("it is cut");
+        new.restart();
+        let mut c = new.client();
+        assert_eq!(state(&mut c, "q", &lost), "gone");
+        let next = cmd!(c, "RQ.ENQUEUE", "other", "x").text();
+        assert!(number(&next) > number(&lost), "{next} after {lost}");
+    }
+}
+
+/// C61: whoever waits on a primary that becomes a replica is told so, and nothing is handed out on it any more.
+fn a_hundred_waiters_on_a_demoted_primary(lab: &Lab) {
+    let old = lab.server();
+    let new = lab.replica_of(&old);
+    let mut c = old.client();
+    let id = enqueue(&mut c, "results", "x");
+    let mut waiters: Vec<Client> = (0..100).map(|_| old.client()).collect();
+    for (number, waiter) in waiters.iter_mut().enumerate() {
+        match number % 4 {
+            0 => send!(waiter, "RQ.RESULT", "results", id, "BLOCK", 0),
+            1 => send!(waiter, "RQ.MCLAIM", 2, "q", "r", format!("w{number}"), "BLOCK", 0),
+            2 => send!(waiter, "RQ.CLAIM", "q", format!("w{number}"), "BLOCK", 60_000, "FULL"),
+            _ => send!(waiter, "RQ.CLAIM", "q", format!("w{number}"), "BLOCK", 0),
+        }
+    }
+    until_blocked(&old, 100);
+    old.wait_for_sync(&new);
+    cmd!(new.client(), "REPLICAOF", "NO", "ONE");
+    cmd!(c, "REPLICAOF", "127.0.0.1", new.port);
+    for waiter in &mut waiters {
+        assert_eq!(waiter.read().error().word(), "UNBLOCKED");
+    }
+    new.wait_for_sync(&old);
+    let mut n = new.client();
+    enqueue(&mut n, "q", "y");
+    new.wait_for_sync(&old);
+    assert_eq!(old.info_number("blocked_clients"), 0);
+    assert_eq!(counts(&mut old.client(), "q"), Counts { ready: 1, ..Counts::default() });
+    let mut again = old.client();
+    assert_eq!(refused!(again, "RQ.CLAIM", "q", "w", "BLOCK", 0), "READONLY");
+    assert_eq!(claim(&mut n, "q", "w").text(), "y");
+}
+
+fn a_partial_resynchronisation(lab: &Lab) {
     let primary = lab.server_with(&[("repl-backlog-size", "64mb"), ("repl-timeout", "3600")]);
     let replica = lab.replica_of(&primary);
-    cmd!(primary.client(), "CLIENT", "KILL", "TYPE", "replica");
-    furnish(&mut primary.client());
+    let before = (primary.info_number("sync_full"), primary.info_number("sync_partial_ok"));
+    let mut waiter = waiting_claim(&primary, "waited", "w", 0);
+    for _ in 0..5 {
+        cmd!(primary.client(), "CLIENT", "KILL", "TYPE", "replica");
+        let mut c = primary.client();
+        cmd!(c, "FLUSHALL");
+        furnish(&mut c);
+        furnish_due(&mut c, 20);
+        until_counts(&mut c, "due", DUE);
+        primary.wait_for_sync(&replica);
+        assert_eq!(digests(&replica), digests(&primary));
+        assert_eq!(replica.digest("due"), primary.digest("due"));
+    }
+    enqueue(&mut primary.client(), "waited", "x");
+    assert_eq!(jobs(&waiter.read()).len(), 1);
+    primary.wait_for_sync(&replica);
+    assert_eq!(replica.digest("waited"), primary.digest("waited"));
+    assert_eq!(primary.info_number("sync_full"), before.0);
+    assert!(primary.info_number("sync_partial_ok") > before.1, "it was partial");
+}
+
+/// The link is down for longer than the backlog reaches.
+fn a_full_resynchronisation(lab: &Lab) {
+    let primary = lab.server_with(&[("repl-backlog-size", "16kb")]);
+    let replica = lab.replica_of(&primary);
+    let before = primary.info_number("sync_full");
+    let mut c = primary.client();
+    let id = enqueue(&mut c, "results", "x");
+    primary.wait_for_sync(&replica);
+    let mut waiter = replica.client();
+    send!(waiter, "RQ.RESULT", "results", id, "BLOCK", 0);
+    until_blocked(&replica, 1);
+    replica.signal("STOP");
+    cmd!(c, "CLIENT", "KILL", "TYPE", "replica");
+    for number in 0..3 {
+        cmd!(c, "SET", format!("much{number}"), "x".repeat(1 << 20));
+    }
+    furnish(&mut c);
+    furnish_due(&mut c, 20);
+    let job = claim(&mut c, "results", "w");
+    cmd!(c, "RQ.ACK", "results", job.id, job.token, "RESULT", "r");
+    until_counts(&mut c, "due", DUE);
+    replica.signal("CONT");
+    until("a full copy is made", || primary.info_number("sync_full") > before);
     primary.wait_for_sync(&replica);
     assert_eq!(digests(&replica), digests(&primary));
+    assert_eq!(replica.digest("due"), primary.digest("due"));
+    // Who waited on the replica is answered from the copy.
+    assert_eq!(waiter.read().list()[1].text(), "r");
+}
+
+/// A full copy that never comes to its end: what was there before stays, and can be promoted.
+fn a_full_copy_is_broken_off(lab: &Lab) {
+    let mut primary = lab.server_with(&[("repl-backlog-size", "16kb")]);
+    let replica = lab.replica_with(&primary, &[("repl-diskless-load", "swapdb")]);
+    let mut c = primary.client();
+    furnish(&mut c);
+    furnish_due(&mut c, 60_000);
+    enqueue(&mut c, "soon", "x");
+    for number in 0..500 {
+        enqueue(&mut c, &format!("q{number}"), "x");
+    }
+    let held = claim_for(&mut c, "soon", "w", 1_000);
+    primary.wait_for_sync(&replica);
+    let before = (digests(&replica), replica.digest("due"), replica.digest("soon"));
+    replica.signal("STOP");
+    cmd!(c, "CLIENT", "KILL", "TYPE", "replica");
+    // More than the backlog holds; and then a copy so slow that it is caught in the middle.
+    for number in 0..5 {
+        cmd!(c, "SET", format!("much{number}"), "x".repeat(1 << 20));
+    }
+    cmd!(c, "CONFIG", "SET", "rdb-key-save-delay", 50_000);
+    replica.signal("CONT");
+    until("it is under way", || replica.info("master_sync_in_progress") == "1");
+    primary.kill9();
+    until("it was given up", || {
+        replica.info("master_link_status") == "down" && replica.info("loading") == "0"
+    });
+    assert_eq!((digests(&replica), replica.digest("due"), replica.digest("soon")), before);
+    let mut r = replica.client();
+    cmd!(r, "REPLICAOF", "NO", "ONE");
+    assert_eq!(claim_soon(&mut r, "soon", "w2").id, held.id, "its lease lapses");
+}
+
+/// A replica that has other queues already, and clients who wait on it, gets a full copy of another primary.
+///
+/// With `swapdb` the server loads it from its disk too: the module does not say that it could serve one set of queues while
+/// another is loaded.
+fn loading_beside_what_is_there(lab: &Lab) {
+    for load in ["swapdb", "disabled"] {
+        let primary = lab.server();
+        let other = lab.server_with(&[("repl-diskless-load", load)]);
+        let mut o = other.client();
+        let gone = cmd!(o, "RQ.ENQUEUE", "old", "x", "DELAY", 200).text();
+        cmd!(o, "RQ.ENQUEUE", "q", "other", "DELAY", 200);
+        furnish(&mut primary.client());
+        let same = cmd!(primary.client(), "RQ.ENQUEUE", "kept", "x", "ID", "kept").text();
+        cmd!(o, "RQ.ENQUEUE", "kept", "x", "ID", "kept");
+        cmd!(o, "REPLICAOF", "127.0.0.1", primary.port);
+        let mut waiters: Vec<Client> = Vec::new();
+        for (queue, id) in [("old", &gone), ("kept", &same)] {
+            let mut waiter = other.client();
+            send!(waiter, "RQ.RESULT", queue, id, "BLOCK", 0);
+            waiters.push(waiter);
+        }
+        primary.wait_for_sync(&other);
+        assert_eq!(digests(&other), digests(&primary));
+        let reply = waiters[0].read();
+        assert!(reply.is_nil() || matches!(reply, Reply::Error(_)), "its queue is gone: {reply:?}");
+        let mut c = primary.client();
+        let job = claim(&mut c, "kept", "w");
+        cmd!(c, "RQ.ACK", "kept", job.id, job.token, "RESULT", "r");
+        let reply = waiters[1].read();
+        assert!(matches!(reply, Reply::Error(_)) || reply.list()[1].text() == "r", "{reply:?}");
+        // Promoted, it does what is due in these queues and knows nothing of the old ones.
+        cmd!(c, "RQ.ENQUEUE", "later", "x", "DELAY", 300);
+        primary.wait_for_sync(&other);
+        cmd!(o, "REPLICAOF", "NO", "ONE");
+        assert_eq!(claim_soon(&mut o, "later", "w").text(), "x");
+        assert!(cmd!(o, "RQ.QUEUES", "MATCH", "old").list()[1].list().is_empty());
+    }
+}
+
+/// From 8.0 on a copy can come by a connection of its own, with the stream beside it.
+fn through_a_channel_of_its_own(lab: &Lab) {
+    let primary = lab.server();
+    let mut c = primary.client();
+    if cmd!(c, "CONFIG", "GET", "repl-rdb-channel").list().is_empty() {
+        return;
+    }
+    cmd!(c, "CONFIG", "SET", "repl-rdb-channel", "yes");
+    furnish(&mut c);
+    for number in 0..500 {
+        cmd!(c, "RQ.ENQUEUE", format!("q{}", number % 100), number, "DELAY", number);
+    }
+    cmd!(c, "CONFIG", "SET", "rdb-key-save-delay", 2_000);
+    for load in ["on-empty-db", "swapdb"] {
+        let source = format!("127.0.0.1 {}", primary.port);
+        let replica = lab.server_with(&[
+            ("repl-rdb-channel", "yes"),
+            ("repl-diskless-load", load),
+            ("replicaof", source.as_str()),
+        ]);
+        // Meanwhile the primary is written to, by clients and by its timer.
+        let mut number = 0;
+        until("the copy is there", || {
+            cmd!(c, "RQ.ENQUEUE", "meanwhile", number, "DELAY", 5);
+            number += 1;
+            replica.info("master_link_status") == "up"
+        });
+        until("nothing is delayed", || counts(&mut c, "meanwhile").delayed == 0);
+        primary.wait_for_sync(&replica);
+        assert_eq!(digests(&replica), digests(&primary));
+        assert_eq!(replica.digest("meanwhile"), primary.digest("meanwhile"));
+    }
+}
+
+fn a_chain_of_replicas_is_promoted_in_its_middle(lab: &Lab) {
+    let mut primary = lab.server();
+    let middle = lab.replica_of(&primary);
+    let mut last = lab.replica_with(&middle, &[("appendonly", "yes"), ("appendfsync", "always")]);
+    let mut c = primary.client();
+    furnish(&mut c);
+    let mut waiter = waiting_claim(&primary, "waited", "w", 0);
+    cmd!(c, "RQ.ENQUEUE", "waited", "x", "DELAY", 20);
+    waiter.read();
+    furnish_due(&mut c, 20);
+    until_counts(&mut c, "due", DUE);
+    cmd!(c, "RQ.ENQUEUE", "later", "x", "DELAY", 1_000);
+    primary.wait_for_sync(&middle);
+    middle.wait_for_sync(&last);
+    for queue in ["waited", "due", "later"] {
+        assert_eq!(last.digest(queue), primary.digest(queue), "{queue}");
+    }
+    primary.kill9();
+    cmd!(middle.client(), "REPLICAOF", "NO", "ONE");
+    let mut m = middle.client();
+    assert_eq!(claim_soon(&mut m, "later", "w").text(), "x");
+    middle.wait_for_sync(&last);
+    let now = middle.digest("later");
+    assert_eq!(last.digest("later"), now);
+    assert_eq!(digests(&last), digests(&middle));
+    until("its own file is written", || {
+        last.info("aof_rewrite_in_progress") == "0" && last.info("aof_rewrite_scheduled") == "0"
+    });
+    last.kill9();
+    last.configure("replicaof", "no one");
+    last.restart();
+    assert_eq!(last.digest("later"), now);
+    assert_eq!(digests(&last), digests(&middle));
 }
 
 /// ARCHITECTURE rule 4, as a replica sees it.
