@@ -150,6 +150,9 @@ fn run_one(binary: PathBuf, module: PathBuf, test: fn(&Lab)) -> Result<(), Faile
             let _ = write!(report, "\n    {line}");
         }
     }
+    if env::var_os("RQ_KEEP").is_some() {
+        let _ = write!(report, "\nkept, because of RQ_KEEP: {}", lab.dir.keep().display());
+    }
     Err(report.into())
 }
 

@@ -67,7 +67,9 @@ impl Server {
         }
         let file = self.dir.join("redis.conf");
         fs::write(&file, text).expect("the configuration can be written");
-        let child = Command::new(&self.binary)
+        let mut command = Command::new(&self.binary);
+        ends_with_us(&mut command);
+        let child = command
             .arg(&file)
             .args(["--port", &self.port.to_string(), "--dir"])
             .arg(&self.dir)
@@ -221,6 +223,23 @@ impl Drop for Server {
         self.kill9();
     }
 }
+
+/// However this process ends, its servers end too.
+#[cfg(target_os = "linux")]
+fn ends_with_us(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+
+    // SAFETY: between fork and exec only a system call is made, which touches no memory.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ends_with_us(_: &mut Command) {}
 
 /// Why the server whose log this is must be called crashed, if it must.
 pub fn crash_in(log: &str) -> Option<&str> {

@@ -31,6 +31,7 @@ mod server_settings;
 mod time;
 mod trials;
 mod workers;
+mod write_safety;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         ("server_settings", server_settings::TESTS),
         ("security", security::TESTS),
         ("trials", trials::TESTS),
+        ("write_safety", write_safety::TESTS),
         ("readme", readme::TESTS),
     ])
 }
