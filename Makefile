@@ -11,6 +11,7 @@ SHELL := /bin/bash
 PORT   ?= 6379
 DIR    ?=
 CARGO  ?= cargo
+ROUNDS ?= 1000
 
 TARGET := $(abspath $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target))
 LIBEXT := $(if $(filter Darwin,$(shell uname -s)),dylib,so)
@@ -31,7 +32,7 @@ help: ## print this list
 	@printf 'redis-rq: reliable job queues inside Redis\n\n'
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
 		printf '  make %-12s %s\n' "$$name" "$$text"; done
-	@printf '\nVariables: PORT=6379 (run), DIR=<folder> and FILES=<n> (demo), ARGS=<filter> (test)\n'
+	@printf '\nVariables: PORT=6379 (run), DIR=<folder> and FILES=<n> (demo), ARGS=<filter> (test), ROUNDS=1000 and SEED=<n> (soak)\n'
 
 # What must be there, as "command-or-test|Debian package|Homebrew package". libclang and its headers are what the
 # bindings generator of the crate redis-module loads; Python speaks the demo's worker and unpacks the newer server.
@@ -149,7 +150,7 @@ worker-packages:
 	fi
 
 .PHONY: test
-test: deps newer-server build test-core test-guard test-server test-forward test-workers-few ## run every test but the soak, on every server there is
+test: deps newer-server build test-core test-guard test-server test-forward test-workers-few ## run every test, of the soak a few rounds, on every server there is
 	@echo; echo 'make test ran:'; \
 	echo '  - the tests of the core (units, scenarios, small worlds, simulation, formats)'; \
 	[ "$$(uname -s)" != Linux ] || echo '  - the count of the instructions of its ops'; \
@@ -158,7 +159,7 @@ test: deps newer-server build test-core test-guard test-server test-forward test
 	echo '  - the forwarding of payloads over HTTP (make forward), against the first of them'; \
 	echo '  - the example workers in Python and Node (make test-workers has all seven), against the first of them'; \
 	[ -x $(NEWER_SERVER) ] || echo '*** NOT against a server of version 8: it could not be fetched, see above'; \
-	echo 'It did not run the soak: make test-server SOAK=1'
+	echo 'Of the soak it ran a few rounds only: make soak'
 
 .PHONY: test-core
 test-core:
@@ -166,7 +167,13 @@ test-core:
 
 .PHONY: test-server
 test-server:
-	RQ_SERVERS='$(RQ_SERVERS)' RQ_MODULE='$(MODULE)' RQ_SOAK='$(SOAK)' $(CARGO) test --test server -- $(ARGS)
+	RQ_SERVERS='$(RQ_SERVERS)' RQ_MODULE='$(MODULE)' $(CARGO) test --test server -- $(ARGS)
+
+# The rounds are shared out among the servers and four set-ups. ARGS=soak:: leaves out the other long tests.
+.PHONY: soak
+soak: deps newer-server build ## kill servers under load ROUNDS times and check what is left; and every server test in its long version
+	RQ_SERVERS='$(RQ_SERVERS)' RQ_MODULE='$(MODULE)' RQ_SOAK=1 RQ_ROUNDS='$(ROUNDS)' RQ_SEED='$(SEED)' \
+		$(CARGO) test --test server -- $(ARGS)
 
 # Against the first server only: it takes half a minute, and what depends on the server is in test-server.
 .PHONY: test-forward

@@ -28,6 +28,7 @@ mod replication;
 mod results;
 mod security;
 mod server_settings;
+mod soak;
 mod time;
 mod trials;
 mod workers;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         ("security", security::TESTS),
         ("trials", trials::TESTS),
         ("write_safety", write_safety::TESTS),
+        ("soak", soak::TESTS),
         ("readme", readme::TESTS),
     ])
 }

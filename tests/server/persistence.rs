@@ -19,7 +19,6 @@ pub const TESTS: &[Test] = tests![
     repeated_reloads_change_nothing,
     many_queues_and_databases,
     what_waiters_were_given_is_in_the_aof,
-    kill_nine_under_load,
 ];
 
 /// Queues in all the states there are, for the round trips: nothing in them comes due by itself.
@@ -425,97 +424,4 @@ fn what_waiters_were_given_is_in_the_aof(lab: &Lab) {
     let mut c = server.client();
     assert_eq!(state(&mut c, "q", id), "active");
     assert_eq!(ack(&mut c, "q", &job), 1);
-}
-
-/// No accepted job is lost, and no acknowledged one comes back.
-fn kill_nine_under_load(lab: &Lab) {
-    let mut server = lab.server_with(&[
-        ("appendonly", "yes"),
-        ("appendfsync", "always"),
-        ("auto-aof-rewrite-min-size", "64kb"),
-        ("auto-aof-rewrite-percentage", "50"),
-    ]);
-    let crashes = if soak() { 200 } else { 20 };
-    let mut accepted: HashSet<String> = HashSet::new();
-    let mut acked: HashSet<String> = HashSet::new();
-    // Sent, and killed before the reply: either outcome is right.
-    let mut maybe_acked: HashSet<String> = HashSet::new();
-    for crash in 0..crashes {
-        let port = server.port;
-        let stop = std::time::Instant::now() + ms(150 + crash * 37 % 200);
-        let threads: Vec<_> = (0..4)
-            .map(|number| {
-                std::thread::spawn(move || work_until_broken(port, &format!("{crash}-{number}"), number))
-            })
-            .collect();
-        until("time for the crash", || std::time::Instant::now() >= stop);
-        server.kill9();
-        for thread in threads {
-            let (new, done, maybe) = thread.join().expect("the client's thread");
-            for id in &done {
-                assert!(!acked.contains(id), "{id} was acknowledged twice");
-            }
-            accepted.extend(new);
-            acked.extend(done);
-            maybe_acked.extend(maybe);
-        }
-        server.restart();
-        // Every job that was accepted and is not acknowledged is there, and no other.
-        let mut c = server.client();
-        let mut present = HashSet::new();
-        for state in ["ready", "active", "delayed"] {
-            let mut cursor = "0".to_string();
-            loop {
-                let reply = cmd!(c, "RQ.LIST", "q", state, "CURSOR", cursor, "COUNT", 1000);
-                present.extend(reply.list()[1].list().iter().map(|job| job.get("id").text()));
-                cursor = reply.list()[0].text();
-                if cursor == "0" {
-                    break;
-                }
-            }
-        }
-        for id in &accepted {
-            if acked.contains(id) {
-                assert!(!present.contains(id), "crash {crash}: {id} was acknowledged and is back");
-            } else if !maybe_acked.contains(id) {
-                assert!(present.contains(id), "crash {crash}: {id} was accepted and is lost");
-            }
-        }
-        // The next round takes over what the dead workers held.
-        cmd!(c, "RQ.RECOVER", "q", "EXCEPT", 0, "UNCOUNTED");
-    }
-    assert!(
-        accepted.len() > 20 && acked.len() > 10,
-        "there was load: {} accepted, {} acknowledged",
-        accepted.len(),
-        acked.len()
-    );
-}
-
-/// Enqueues, claims and acknowledges until the connection breaks.
-fn work_until_broken(port: u16, name: &str, number: usize) -> (Vec<String>, Vec<String>, Vec<String>) {
-    let (mut accepted, mut acked, mut maybe) = (Vec::new(), Vec::new(), Vec::new());
-    let Some(mut c) = Client::try_connect(port) else { return (accepted, acked, maybe) };
-    let mut call = |args: Vec<Vec<u8>>| -> Option<Reply> {
-        c.try_send(args).ok()?;
-        c.try_read_within(PATIENCE).ok()?
-    };
-    loop {
-        if number.is_multiple_of(2) {
-            let Some(reply) = call(args!["RQ.ENQUEUE", "q", name]) else { break };
-            accepted.push(reply.text());
-        }
-        let Some(reply) = call(args!["RQ.CLAIM", "q", name, "BLOCK", 5]) else { break };
-        for job in jobs(&reply) {
-            let id = String::from_utf8_lossy(&job.id).into_owned();
-            maybe.push(id.clone());
-            let Some(reply) = call(args!["RQ.ACK", "q", job.id, job.token]) else {
-                return (accepted, acked, maybe);
-            };
-            if reply == Reply::Int(1) {
-                acked.push(id);
-            }
-        }
-    }
-    (accepted, acked, maybe)
 }
