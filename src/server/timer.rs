@@ -155,7 +155,7 @@ pub fn tick(ctx: Ctx<'_>, number: usize) {
     let is_primary = flags.is_primary();
     let may_write = is_primary && !ctx.must_not_write();
     if is_main_run {
-        waiters::expire(main, now, SWEEP_SLICE);
+        waiters::expire(main, now);
         look_at_slots(ctx, now, is_primary);
     }
     // A replica only answers those who wait for results.

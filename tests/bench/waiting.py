@@ -16,13 +16,14 @@ WAITS = {
 
 
 class Crowd:
-    """Workers that wait, all of them."""
+    """Workers that wait, all of them. How they wait is told by a command, or by what makes one for each."""
 
     def __init__(self, server, wait, workers):
-        self.server, self.wait, self.workers = server, hiredis.pack_command(wait), workers
+        self.server = server
         self.sockets = selectors.DefaultSelector()
         for _ in range(workers):
             connection = socket.create_connection(("127.0.0.1", server.port))
+            self.wait = hiredis.pack_command(wait() if callable(wait) else wait)
             connection.sendall(self.wait)
             self.sockets.register(connection, selectors.EVENT_READ)
         self.until_blocked(workers)

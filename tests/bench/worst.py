@@ -222,7 +222,7 @@ def lists_served(server, jobs):
 def crowd_gives_up(server, jobs):
     """Their time is up at the same instant."""
     instant = Together(jobs // 100, 2_000)
-    crowd = Crowd(server, ("RQ.CLAIM", NAME, "worker", "BLOCK", instant.ms_left()), jobs // 100)
+    crowd = Crowd(server, lambda: ("RQ.CLAIM", NAME, "worker", "BLOCK", instant.ms_left()), jobs // 100)
     instant.wait()
     yield
     until(lambda: server.client.info("clients")["blocked_clients"] == "0")
@@ -232,7 +232,7 @@ def crowd_gives_up(server, jobs):
 
 def lists_give_up(server, jobs):
     instant = Together(jobs // 100, 2_000)
-    crowd = Crowd(server, ("BLPOP", NAME, instant.ms_left() / 1_000), jobs // 100)
+    crowd = Crowd(server, lambda: ("BLPOP", NAME, instant.ms_left() / 1_000), jobs // 100)
     instant.wait()
     yield
     until(lambda: server.client.info("clients")["blocked_clients"] == "0")

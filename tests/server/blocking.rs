@@ -33,6 +33,7 @@ pub const TESTS: &[Test] = tests![
     a_transaction_serves_after_it,
     a_redelivery_goes_to_the_last_asker,
     many_waiters_no_job_lost,
+    many_are_served_a_few_at_a_time,
     waiting_claims_of_other_databases,
     resp3_waits_too,
 ];
@@ -552,6 +553,27 @@ fn many_waiters_no_job_lost(lab: &Lab) {
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen.len(), count);
+}
+
+/// Whoever else is on the server has a turn in between: a call does not serve everybody that waits.
+fn many_are_served_a_few_at_a_time(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    cmd!(c, "RQ.PAUSE", "q");
+    let mut waiters: Vec<Client> = (0..300).map(|_| waiting_claim(&server, "q", "w", 0)).collect();
+    for number in 0..300 {
+        enqueue(&mut c, "q", number);
+    }
+    // Both in one packet: nothing comes between them.
+    c.send_bytes(b"RQ.RESUME q\r\nRQ.LIST q active COUNT 1000\r\n");
+    assert_eq!(c.read().text(), "OK");
+    let active = c.read().list()[1].list().len();
+    assert!((1..=100).contains(&active), "{active} served in one call");
+    // The others follow by themselves.
+    for waiter in &mut waiters {
+        served_one(waiter);
+    }
+    assert_eq!(counts(&mut c, "q"), Counts { active: 300, ..Counts::default() });
 }
 
 fn waiting_claims_of_other_databases(lab: &Lab) {
