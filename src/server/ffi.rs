@@ -519,6 +519,21 @@ impl<'c> Ctx<'c> {
         rm!(RedisModule_FreeCallReply(reply));
         false
     }
+
+    /// Closes the connection of a client, if it is still there.
+    pub fn close(self, client: ClientId) {
+        let reply = rm!(RedisModule_Call(
+            self.raw,
+            c"CLIENT".as_ptr(),
+            c"ccl".as_ptr(),
+            c"KILL".as_ptr(),
+            c"ID".as_ptr(),
+            client.0
+        ) or ptr::null_mut());
+        if !reply.is_null() {
+            rm!(RedisModule_FreeCallReply(reply));
+        }
+    }
 }
 
 const OK: c_int = 0;
@@ -664,7 +679,21 @@ pub enum Access {
 
 /// A client that waits. The handle is valid as long as this exists.
 #[derive(Debug)]
-pub struct Blocked(*mut api::RedisModuleBlockedClient);
+pub struct Blocked {
+    raw: *mut api::RedisModuleBlockedClient,
+    client: ClientId,
+}
+
+/// The server's number for a connection, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientId(u64);
+
+/// What is known of a wait that was answered, until the answer is written.
+struct Answered {
+    client: ClientId,
+    /// To be taken back if the answer could not be written.
+    grant: Option<waiters::Grant>,
+}
 
 /// Tells waiting clients apart while they wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -687,29 +716,34 @@ impl Blocked {
             return None;
         }
         rm!(RedisModule_SetDisconnectCallback(raw, Some(on_disconnect)));
-        Some(Self(raw))
+        Some(Self { raw, client: ClientId(rm!(RedisModule_GetClientId(ctx.raw))) })
     }
 
     /// Its identity.
     #[must_use]
     pub fn id(&self) -> BlockedId {
-        BlockedId(self.0.addr())
+        BlockedId(self.raw.addr())
     }
 
     /// Writes the reply that the client will get once it is unblocked.
     pub fn reply(&self, _: Main, f: impl FnOnce(&mut dyn Out)) {
-        let raw = rm!(RedisModule_GetThreadSafeContext(self.0) or ptr::null_mut());
+        let raw = rm!(RedisModule_GetThreadSafeContext(self.raw) or ptr::null_mut());
         // SAFETY: made for this handle, freed below; used for replies only.
         let ctx = unsafe { Ctx::new(raw) };
         f(&mut ctx.out());
         rm!(RedisModule_FreeThreadSafeContext(raw));
     }
 
-    /// Ends the wait. `grant`: what is to be taken back if the client is gone before the reply
-    /// could be written.
-    pub fn unblock(self, _: Main, grant: Option<Box<waiters::Grant>>) {
-        let privdata = grant.map_or(ptr::null_mut(), |grant| Box::into_raw(grant).cast());
-        rm!(RedisModule_UnblockClient(self.0, privdata));
+    /// Ends the wait of a client that was given its answer by [`Self::reply`]. `grant`: what is to be taken back
+    /// if the client is gone before the answer could be written.
+    pub fn unblock(self, _: Main, grant: Option<waiters::Grant>) {
+        let answered = Box::new(Answered { client: self.client, grant });
+        rm!(RedisModule_UnblockClient(self.raw, Box::into_raw(answered).cast()));
+    }
+
+    /// Ends the wait of a client that the server itself answers, or that is gone.
+    pub fn let_go(self, _: Main) {
+        rm!(RedisModule_UnblockClient(self.raw, ptr::null_mut()));
     }
 }
 
@@ -743,10 +777,10 @@ unsafe extern "C" fn on_disconnect(
     guarded(c"a disconnect", || (), || waiters::ended(main, BlockedId(handle.addr())));
 }
 
-/// A served client got its reply, or is gone.
+/// An answered client got its reply, or is gone.
 unsafe extern "C" fn on_served(ctx: *mut api::RedisModuleCtx, privdata: *mut c_void) {
     // SAFETY: made by `Blocked::unblock`, and given back once.
-    let grant = unsafe { Box::from_raw(privdata.cast::<waiters::Grant>()) };
+    let answered = unsafe { Box::from_raw(privdata.cast::<Answered>()) };
     // SAFETY: called by the server on its main thread.
     let main = unsafe { Ctx::new(ctx) }.main();
     let is_gone = rm!(RedisModule_BlockedClientDisconnected(ctx)) != 0;
@@ -754,14 +788,22 @@ unsafe extern "C" fn on_served(ctx: *mut api::RedisModuleCtx, privdata: *mut c_v
         c"the end of a wait",
         || (),
         || {
-            if is_gone {
-                waiters::vanished(main, *grant);
-            } else {
-                waiters::arrived(main);
+            if is_gone && FORGETS_ANSWERS.get(main) {
+                waiters::unanswered(main, answered.client);
+            }
+            match answered.grant {
+                Some(grant) if is_gone => waiters::vanished(main, grant),
+                Some(_) => waiters::arrived(main),
+                None => {}
             }
         },
     );
 }
+
+/// Whether this server may forget to answer: before Redis 7.4, when a client is unblocked by `CLIENT UNBLOCK` after the
+/// module has answered it and before the server has written that, the answer is dropped, and `TIMEOUT` gives no other.
+static FORGETS_ANSWERS: MainCell<bool> = MainCell::new(false);
+const REDIS_7_4: c_int = 0x0007_0400;
 
 // ---------------------------------------------------------------------------------------------
 // Timers
@@ -1564,6 +1606,7 @@ pub unsafe fn load(
                 return Err("no lasting context".into());
             }
             LASTING.store(lasting, Ordering::Relaxed);
+            FORGETS_ANSWERS.set(ctx.main(), rm!(RedisModule_GetServerVersion() or REDIS_7_4) < REDIS_7_4);
             start(ctx)?;
             create_type(ctx)?;
             subscribe(ctx)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::call::Renderers;
-use super::ffi::{Blocked, BlockedId, MainCell, MainThread};
+use super::ffi::{Blocked, BlockedId, ClientId, MainCell, MainThread};
 use super::index::Index;
 use super::moves::Moves;
 use super::timer::Timers;
@@ -34,6 +34,8 @@ pub struct State {
     pub undo: VecDeque<Grant>,
     /// Where queues went meanwhile.
     pub moves: Moves,
+    /// Clients that may have been left without an answer: see `waiters::unanswered`.
+    pub unanswered: Vec<ClientId>,
     /// Queues of an AOF rewrite that are not complete yet.
     pub loaders: BTreeMap<(i32, Box<[u8]>), Loader>,
     /// The timer.

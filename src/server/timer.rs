@@ -154,6 +154,9 @@ pub fn tick(ctx: Ctx<'_>, number: usize) {
     let flags = ctx.flags();
     let is_primary = flags.is_primary();
     let may_write = is_primary && !ctx.must_not_write();
+    for client in STATE.with(main, |state| std::mem::take(&mut state.unanswered)) {
+        ctx.close(client);
+    }
     if is_main_run {
         waiters::expire(main, now);
         look_at_slots(ctx, now, is_primary);

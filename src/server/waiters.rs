@@ -7,7 +7,7 @@
 //! clock, which no step of the wall clock touches.
 
 use super::clock;
-use super::ffi::{Blocked, BlockedId, Ctx, Main, Str};
+use super::ffi::{Blocked, BlockedId, ClientId, Ctx, Main, Str};
 use super::reply::Out;
 use super::run::{self, Done, Travel};
 use super::state::{RENDERERS, STATE, WAITING};
@@ -67,23 +67,35 @@ pub fn ended(main: Main, key: BlockedId) {
         state.waits.take(number)
     });
     if let Some(waiter) = waiter {
-        release(main, waiter.handle, None);
+        forget(main, &waiter.handle);
+        waiter.handle.let_go(main);
     }
 }
 
-/// Gives a handle back to the server.
-fn release(main: Main, handle: Blocked, grant: Option<Box<Grant>>) {
+fn forget(main: Main, handle: &Blocked) {
     STATE.with(main, |state| {
         state.waits.forget(handle.id());
         WAITING.set(main, state.waits.len());
     });
-    handle.unblock(main, grant);
+}
+
+/// Gives the handle of a client that was answered back to the server.
+fn release(main: Main, handle: Blocked) {
+    forget(main, &handle);
+    handle.unblock(main, None);
+}
+
+/// The answer to a client that waited was dropped by the server, and it may have got no other. It must not wait for ever:
+/// its connection is closed, if it is still there.
+pub fn unanswered(main: Main, client: ClientId) {
+    STATE.with(main, |state| state.unanswered.push(client));
+    timer::arm(main, 0);
 }
 
 /// The wait is over without anything.
 fn answer_nothing(main: Main, waiter: Waiter<Blocked>) {
     waiter.handle.reply(main, |out| out.null());
-    release(main, waiter.handle, None);
+    release(main, waiter.handle);
 }
 
 /// Ends the wait of one, with nothing, if it still waits.
@@ -205,7 +217,7 @@ fn grant(
         .map(|job| (shown(job.id()), job.token()))
         .collect();
     let mark = STATE.with(main, |state| state.moves.depart());
-    let grant = Box::new(Grant { db, name: name.bytes().into(), deliveries, mark });
+    let grant = Grant { db, name: name.bytes().into(), deliveries, mark };
     waiter.handle.reply(main, |out| {
         if want.named {
             out.array(2);
@@ -216,9 +228,8 @@ fn grant(
     STATE.with(main, |state| {
         let count = u64::try_from(done.claimed.len()).unwrap_or(0);
         state.stats.granted = state.stats.granted.saturating_add(count);
-        state.waits.forget(waiter.handle.id());
-        WAITING.set(main, state.waits.len());
     });
+    forget(main, &waiter.handle);
     waiter.handle.unblock(main, Some(grant));
     Ok(())
 }
@@ -265,7 +276,7 @@ fn answer(main: Main, db: i32, name: &[u8], id: &[u8], write: impl Fn(&mut dyn O
     for number in numbers {
         let Some(waiter) = STATE.with(main, |state| state.waits.take(number)) else { continue };
         waiter.handle.reply(main, |out| write(out));
-        release(main, waiter.handle, None);
+        release(main, waiter.handle);
     }
 }
 

@@ -22,6 +22,7 @@ mod moves;
 mod operators;
 mod persistence;
 mod producers;
+mod races;
 mod readme;
 mod recovery;
 mod replication;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         ("bytes", bytes::TESTS),
         ("hostile", hostile::TESTS),
         ("formats", formats::TESTS),
+        ("races", races::TESTS),
         ("time", time::TESTS),
         ("keys", keys::TESTS),
         ("moves", moves::TESTS),
