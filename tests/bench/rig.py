@@ -98,7 +98,7 @@ class Server:
 
     def __init__(self, *options, folder=None):
         self.folder = folder or tempfile.TemporaryDirectory(prefix="rq-bench-")
-        self.options = options
+        self.options, self.client = options, None
         self.start()
 
     def start(self):
@@ -117,20 +117,16 @@ class Server:
         while True:
             try:
                 self.client = Client(self.port)
-                if self.client.reader and self._is_up():
+                # While it loads, it answers with an error.
+                self.client.socket.sendall(hiredis.pack_command(("PING",)))
+                if self.client.reply() == b"PONG":
                     return
+                self.client.close()
             except OSError:
                 pass
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise Failure(f"the server did not start:\n{self.log()[-2_000:]}")
             time.sleep(0.02)
-
-    def _is_up(self):
-        self.client.socket.sendall(hiredis.pack_command(("PING",)))
-        if self.client.reply() == b"PONG":
-            return True
-        self.client.close()
-        return False
 
     def path(self, name):
         return pathlib.Path(self.folder.name) / name
@@ -163,7 +159,8 @@ class Server:
     def stop(self):
         if self in Server.running:
             Server.running.discard(self)
-            self.client.close()
+            if self.client:
+                self.client.close()
             self.process.kill()
             self.process.wait()
 
@@ -179,10 +176,11 @@ class Server:
             server.stop()
 
 
-def fill(client, queue, jobs, *options, payload=PAYLOAD, start=0):
+def fill(client, queue, jobs, *options):
     """Enqueues so many jobs, a thousand a call."""
-    for _ in range(0, jobs, BATCH):
-        client.call("RQ.MENQUEUE", queue, *options, "JOBS", BATCH, *[payload] * BATCH)
+    for start in range(0, jobs, BATCH):
+        count = min(BATCH, jobs - start)
+        client.call("RQ.MENQUEUE", queue, *options, "JOBS", count, *[PAYLOAD] * count)
 
 
 def claim(client, queue, jobs, *options):
@@ -205,13 +203,13 @@ def each(client, commands):
         client.many(batch)
 
 
-def apart(function, *arguments, nice=10):
+def apart(function, *arguments):
     """Runs it in a process of its own, that steps back behind servers and probes. Its result."""
     ours, theirs = PROCESSES.Pipe()
 
     def run():
         as_child()
-        os.nice(nice)
+        os.nice(10)
         theirs.send(function(*arguments))
 
     process = PROCESSES.Process(target=run)
