@@ -165,11 +165,11 @@ pub const ROWS: &[Row] = &[
 /// `RQ.STATS queue [JSON]`
 pub fn stats(call: &mut Call<'_>) -> Result<(), Refusal> {
     let json = wants_json(call.args(), 2)?;
-    let waiting = call.waiting().len();
+    let waiting = call.waiting();
     call.read(|seen, out| match seen {
         None => Err(Refusal::NoQueue),
         Some(seen) => {
-            views::stats(seen, waiting).reply(json, out);
+            views::stats(seen, &waiting).reply(json, out);
             Ok(())
         }
     })?

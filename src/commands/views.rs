@@ -5,11 +5,12 @@
 //! durations ms. What does not apply is null; a limit that there is not is the word `none`.
 
 use super::fields::{Fields, Value, ms};
+use crate::queue::limits::{LIST_SCAN_MAX, LISTED_TEXT_BYTES_MAX, beginning};
 use crate::queue::{
-    Backoff, GroupDefaults, GroupName, GroupView, Hold, Holder, JobOptions, JobView, Queue, Rate, Serial,
-    Settings, State, TenantView, Totals, WorkerView,
+    Backoff, EVENTS, GroupDefaults, GroupName, GroupView, Histogram, Hold, Holder, JobOptions, JobView,
+    Queue, Rate, Serial, Settings, State, TenantView, Totals, WorkerView,
 };
-use crate::server::call::Seen;
+use crate::server::call::{Seen, Waiting};
 
 /// Everything about one job.
 #[must_use]
@@ -39,6 +40,7 @@ pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     fields.add("cancelling", job.is_cancelling());
     fields.add("reason", job.reason().map(|reason| Value::Word(reason.name())));
     fields.add("error", job.error());
+    fields.add("failed-at", Value::Integers(job.failures().map(|at| ms(seen.to_wall(at))).collect()));
     fields.add("progress", job.value().filter(|_| !state.is_final()));
     fields.add("result", job.value().filter(|_| state == State::Done));
     fields.add("options", options(&job.options()));
@@ -77,6 +79,7 @@ pub fn listed<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
         State::Dead => {
             fields.add("worker", job.worker());
             fields.add("reason", job.reason().map(|reason| Value::Word(reason.name())));
+            fields.add("error", job.error().map(|text| beginning(text, LISTED_TEXT_BYTES_MAX)));
         }
         _ => {}
     }
@@ -140,29 +143,78 @@ fn options(options: &JobOptions) -> Fields<'static> {
     fields
 }
 
-/// A queue as a whole.
+/// How many workers of a queue live and how many are stale, of the first that a page may look at.
 #[must_use]
-pub fn stats(seen: Seen<'_>, waiting_workers: usize) -> Fields<'static> {
+pub fn living_and_stale(seen: Seen<'_>, waiting: &Waiting) -> (usize, usize) {
+    let workers = seen.queue.workers().take(LIST_SCAN_MAX);
+    let counts = workers.fold([0usize; 2], |mut counts, worker| {
+        let stale = is_stale(seen, &worker, waiting.contains_key(worker.name));
+        if let Some(count) = counts.get_mut(usize::from(stale)) {
+            *count = count.saturating_add(1);
+        }
+        counts
+    });
+    counts.into()
+}
+
+/// A queue as a whole. `waiting`: the workers that wait for it now.
+#[must_use]
+pub fn stats(seen: Seen<'_>, waiting: &Waiting) -> Fields<'static> {
     let queue = seen.queue;
-    let age = queue.oldest_ready().map(|since| seen.now.saturating_sub(since));
-    let mut fields = Fields::with_capacity(State::ALL.len().saturating_add(12));
+    let census = queue.census(seen.now);
+    let age = census.oldest_ready.map(|since| seen.now.saturating_sub(since));
+    let (waits, runs) = queue.waits_and_runs(seen.now);
+    let (living, stale) = living_and_stale(seen, waiting);
+    let mut fields = Fields::with_capacity(State::ALL.len().saturating_add(18));
     for state in State::ALL {
         fields.add(state.name(), queue.count(state));
     }
     fields.add("oldest-ready-age", age);
+    fields.add("wait-time", durations(&waits));
+    fields.add("run-time", durations(&runs));
+    fields.add("rates", rates(seen));
     add_pause(&mut fields, seen, queue.paused_until());
     let hold = queue.hold_at(seen.now);
     fields.add("held", hold.map(|hold| Value::Word(hold.name())));
     fields.add("held-until", hold.and_then(Hold::until).map(|until| seen.to_wall(until)));
-    let mut groups = Fields::with_capacity(2);
+    let mut groups = Fields::with_capacity(Hold::NAMES.len().saturating_add(4));
     groups.add("count", queue.group_count());
-    groups.add("eligible", queue.eligible_groups());
+    groups.add("looked-at", census.looked_at);
+    groups.add("eligible", census.eligible);
+    groups.add("empty", census.empty);
+    for (name, count) in Hold::NAMES.into_iter().zip(census.held) {
+        groups.add(name, count);
+    }
     fields.add("groups", groups);
     fields.add("workers", queue.worker_count());
-    fields.add("waiting-workers", waiting_workers);
+    fields.add("live-workers", living);
+    fields.add("stale-workers", stale);
+    fields.add("waiting-workers", waiting.len());
     fields.add("bytes", queue.memory());
     fields.add("next-wakeup", queue.next_wakeup().map(|at| seen.to_wall(at)));
     fields.add("totals", totals(queue.totals()));
+    fields
+}
+
+/// What is known of durations: how many there were, percentiles, and the longest; null without any.
+fn durations(histogram: &Histogram) -> Fields<'static> {
+    let mut fields = Fields::with_capacity(5);
+    fields.add("count", histogram.count());
+    for (name, percent) in [("p50", 50), ("p90", 90), ("p99", 99)] {
+        fields.add(name, histogram.percentile(percent));
+    }
+    fields.add("max", histogram.max());
+    fields
+}
+
+/// How often each event occurred in the last 1, 5 and 15 minutes.
+fn rates(seen: Seen<'_>) -> Fields<'static> {
+    let lately = [1, 5, 15].map(|minutes| seen.queue.events_in(seen.now, minutes));
+    let mut fields = Fields::with_capacity(EVENTS.len());
+    for (index, name) in EVENTS.into_iter().enumerate() {
+        let counts = lately.iter().filter_map(|events| events.get(index));
+        fields.add(name, Value::Integers(counts.map(|&count| ms(count)).collect()));
+    }
     fields
 }
 
@@ -197,12 +249,16 @@ fn totals(totals: &Totals) -> Fields<'static> {
     fields
 }
 
+/// Whether nothing was heard of a worker for longer than `WORKERTTL`. Did it hold nothing, it would be
+/// forgotten.
+fn is_stale(seen: Seen<'_>, worker: &WorkerView<'_>, is_waiting: bool) -> bool {
+    let silence = seen.now.saturating_sub(worker.last_seen);
+    !is_waiting && seen.queue.settings().worker_ttl.is_some_and(|ttl| silence > ttl)
+}
+
 /// A worker, and for how many ms it has been waiting for a job, if it is.
 #[must_use]
 pub fn worker<'q>(seen: Seen<'_>, worker: &WorkerView<'q>, waiting: Option<u64>) -> Fields<'q> {
-    let silence = seen.now.saturating_sub(worker.last_seen);
-    // Did it hold nothing, it would be forgotten.
-    let is_stale = waiting.is_none() && seen.queue.settings().worker_ttl.is_some_and(|ttl| silence > ttl);
     let mut fields = Fields::with_capacity(9);
     fields.add("name", worker.name);
     fields.add("first-seen", seen.to_wall(worker.first_seen));
@@ -212,7 +268,7 @@ pub fn worker<'q>(seen: Seen<'_>, worker: &WorkerView<'q>, waiting: Option<u64>)
     fields.add("done", worker.done);
     fields.add("failed", worker.failed);
     fields.add("crashed", worker.crashed);
-    fields.add("stale", is_stale);
+    fields.add("stale", is_stale(seen, worker, waiting.is_some()));
     fields
 }
 
@@ -417,7 +473,7 @@ mod tests {
         lab.enqueue(b"j", Some(When::Delay(5_000)), options);
         assert_eq!(
             lab.job(full),
-            r#"{"id":"j","state":"delayed","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"due":1000005000,"since":null,"claimed":null,"lease-until":null,"deadline":1000090000,"ended":null,"ttl":null,"deliveries":0,"attempts":0,"attempts-allowed":"none","crashes":0,"crashes-allowed":5,"worker":null,"token":null,"cancelling":0,"reason":null,"error":null,"progress":null,"result":null,"options":{"attempts":"none","backoff":[1,2],"deadline":90000},"payload":"p"}"#
+            r#"{"id":"j","state":"delayed","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"due":1000005000,"since":null,"claimed":null,"lease-until":null,"deadline":1000090000,"ended":null,"ttl":null,"deliveries":0,"attempts":0,"attempts-allowed":"none","crashes":0,"crashes-allowed":5,"worker":null,"token":null,"cancelling":0,"reason":null,"error":null,"failed-at":[],"progress":null,"result":null,"options":{"attempts":"none","backoff":[1,2],"deadline":90000},"payload":"p"}"#
         );
         assert_eq!(
             lab.job(short),
@@ -461,9 +517,11 @@ mod tests {
         lab.apply(&Op::Fail { delivery, error: Some(b"why"), how: Failure::Dead });
         assert_eq!(
             lab.job(short),
-            r#"{"id":"j","state":"dead","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"ended":1000000000,"ttl":-1,"deliveries":1,"attempts":1,"crashes":0,"worker":"w","reason":"failed"}"#
+            r#"{"id":"j","state":"dead","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"ended":1000000000,"ttl":-1,"deliveries":1,"attempts":1,"crashes":0,"worker":"w","reason":"failed","error":"why"}"#
         );
-        assert!(lab.job(full).contains(r#""reason":"failed","error":"why","progress":null,"result":null"#));
+        assert!(lab.job(full).contains(
+            r#""reason":"failed","error":"why","failed-at":[1000000000],"progress":null,"result":null"#
+        ));
     }
 
     #[test]
@@ -472,23 +530,25 @@ mod tests {
         lab.enqueue(b"j", None, JobOptions::default());
         lab.enqueue(b"k", None, JobOptions::default());
         lab.claim();
-        let text = json(&stats(lab.seen(), 7));
+        let nobody = Waiting::new();
+        let waiting = Waiting::from([(b"idle".to_vec().into_boxed_slice(), 7)]);
+        let text = json(&stats(lab.seen(), &waiting));
         for part in [
-            r#"{"delayed":0,"ready":1,"active":1,"done":0,"dead":0,"cancelled":0,"oldest-ready-age":250,"paused":0,"paused-until":null,"held":null,"held-until":null,"groups":{"count":1,"eligible":1},"workers":1,"waiting-workers":7,"bytes":"#,
+            r#"{"delayed":0,"ready":1,"active":1,"done":0,"dead":0,"cancelled":0,"oldest-ready-age":250,"wait-time":{"count":1,"p50":0,"p90":0,"p99":0,"max":0},"run-time":{"count":0,"p50":null,"p90":null,"p99":null,"max":null},"rates":{"enqueued":[2,2,2],"delivered":[1,1,1],"done":[0,0,0],"failed":[0,0,0],"lapsed":[0,0,0],"dead":[0,0,0],"cancelled":[0,0,0],"refused":[0,0,0]},"paused":0,"paused-until":null,"held":null,"held-until":null,"groups":{"count":1,"looked-at":1,"eligible":1,"empty":0,"paused":0,"concurrency":0,"rate":0,"backoff":0,"probe":0,"throttled":0,"ordered":0},"workers":1,"live-workers":1,"stale-workers":0,"waiting-workers":1,"bytes":"#,
             r#","next-wakeup":1000030000,"totals":{"enqueued":2,"delivered":1,"#,
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
         lab.apply(&Op::Pause { scope: Scope::Queue, length: Some(1_000) });
         assert!(
-            json(&stats(lab.seen(), 0))
+            json(&stats(lab.seen(), &nobody))
                 .contains(r#""paused":1,"paused-until":1000001000,"held":"paused","held-until":1000001000"#)
         );
         lab.apply(&Op::Pause { scope: Scope::Queue, length: None });
-        assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":1,"paused-until":null"#));
+        assert!(json(&stats(lab.seen(), &nobody)).contains(r#""paused":1,"paused-until":null"#));
         // Over, though nothing has happened to the queue since.
         lab.apply(&Op::Pause { scope: Scope::Queue, length: Some(200) });
-        assert!(json(&stats(lab.seen(), 0)).contains(r#""paused":0,"paused-until":null"#));
+        assert!(json(&stats(lab.seen(), &nobody)).contains(r#""paused":0,"paused-until":null"#));
     }
 
     #[test]

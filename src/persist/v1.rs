@@ -11,7 +11,7 @@ use crate::queue::limits::{
 use crate::queue::snapshot::{
     GroupRecord, Header as LiveHeader, JobRecord, MoreRecord, TenantRecord, WorkerRecord,
 };
-use crate::queue::{self as live, Id, Reason, Serial, Stamp, State};
+use crate::queue::{self as live, Id, Minute, Reason, Serial, Span, Stamp, State};
 
 /// Bytes that are borrowed from the input.
 #[derive(Serialize, Deserialize)]
@@ -59,6 +59,9 @@ pub(super) struct Settings {
     group_ordered: bool,
 }
 
+/// Maximum (ms), first bucket, counts from there on.
+type Histogram = (u64, u8, Vec<u32>);
+
 /// Count, period (ms), burst.
 type Rate = (u64, u64, u64);
 
@@ -75,6 +78,10 @@ pub(super) struct Header<'a> {
     paused_until: Option<u64>,
     bucket: (u64, u64),
     totals: [u64; 12],
+    /// Number, and events as in the totals but without recovered, released, redriven and removed.
+    minutes: Vec<(u64, [i32; 8])>,
+    /// Number, waits, runs.
+    spans: Vec<(u64, Histogram, Histogram)>,
     jobs: u64,
     next_worker: u64,
     #[serde(borrow)]
@@ -175,6 +182,7 @@ struct More<'a> {
     reason: Option<u8>,
     #[serde(borrow)]
     last_worker: Option<Bytes<'a>>,
+    failures: Option<[u64; 5]>,
 }
 
 /// The ops that travel in `RQ.APPLY`. The order of the variants is their number: append only.
@@ -250,6 +258,11 @@ impl From<&live::Settings> for Settings {
     }
 }
 
+fn histogram_parts(histogram: &live::Histogram) -> Histogram {
+    let (max, first, counts) = histogram.parts();
+    (max, first, counts.to_vec())
+}
+
 const fn rate_parts(rate: live::Rate) -> Rate {
     (rate.count, rate.period, rate.burst)
 }
@@ -322,6 +335,12 @@ impl<'a> From<&'a LiveHeader> for Header<'a> {
                 totals.refused,
                 totals.removed,
             ],
+            minutes: header.minutes.iter().map(|minute| (minute.number, minute.events)).collect(),
+            spans: header
+                .spans
+                .iter()
+                .map(|span| (span.number, histogram_parts(&span.waits), histogram_parts(&span.runs)))
+                .collect(),
             jobs: header.jobs,
             next_worker: header.next_worker,
             workers: workers.collect(),
@@ -371,6 +390,7 @@ impl<'a> From<&JobRecord<'a>> for Job<'a> {
                 error: more.error.map(Bytes),
                 reason: more.reason.map(|reason| reason as u8),
                 last_worker: more.last_worker.map(Bytes),
+                failures: more.failures,
             }),
         }
     }
@@ -462,6 +482,10 @@ fn rate((count, period, burst): Rate) -> Result<live::Rate, Corrupt> {
 fn bucket((full_at, count): (u64, u64)) -> Result<live::Bucket, Corrupt> {
     at_most(count, RATE_COUNT_MAX, "rate")?;
     Ok(live::Bucket::from_parts(at_most(full_at, live::FULL_AT_MAX, "bucket")?, count))
+}
+
+fn histogram((max, first, counts): Histogram) -> Result<live::Histogram, String> {
+    live::Histogram::from_parts(max, first, counts)
 }
 
 fn name(bytes: Bytes<'_>) -> Result<&[u8], Corrupt> {
@@ -601,6 +625,10 @@ impl TryFrom<Header<'_>> for LiveHeader {
                 crashed: worker.crashed,
             })
         });
+        let minutes = header.minutes.into_iter().map(|(number, events)| Minute { number, events });
+        let spans = header.spans.into_iter().map(|(number, waits, runs)| {
+            Ok(Span { number, waits: histogram(waits)?, runs: histogram(runs)? })
+        });
         Ok(Self {
             settings: header.settings.try_into()?,
             clock: header.clock.try_into()?,
@@ -620,6 +648,8 @@ impl TryFrom<Header<'_>> for LiveHeader {
                 refused,
                 removed,
             },
+            minutes: minutes.collect(),
+            spans: spans.collect::<Result<_, String>>()?,
             jobs: header.jobs,
             next_worker: header.next_worker,
             workers: workers.collect::<Result<_, Corrupt>>()?,
@@ -659,6 +689,7 @@ impl<'a> TryFrom<&Job<'a>> for JobRecord<'a> {
                 error: more.error.as_ref().map(|bytes| bytes.0),
                 reason: reason.transpose()?,
                 last_worker: more.last_worker.as_ref().map(|bytes| bytes.0),
+                failures: more.failures,
             })
         });
         Ok(Self {

@@ -20,7 +20,7 @@ impl Queue {
             job.state = State::Ready;
             job.since = if ordered { job.enqueued } else { now };
             job.at = 0;
-            job.touched = 0;
+            job.touched = now;
             job.attempts = 0;
             job.crashes = 0;
             job.refusals = 0;
@@ -30,6 +30,7 @@ impl Queue {
                 more.error = None;
                 more.reason = None;
                 more.last_worker = None;
+                more.failures = None;
             }
         });
         self.totals.redriven = self.totals.redriven.wrapping_add(1);

@@ -136,6 +136,11 @@ impl Queue {
         let reason = job.more.as_ref().and_then(|more| more.reason);
         hold!(reason.is_some() == (job.state == State::Dead), "I5: a reason goes with dead jobs only");
         if let Some(more) = job.more.as_deref() {
+            if let Some(failures) = &more.failures {
+                let instants = failures.0;
+                hold!(instants.is_sorted() && instants.last() > Some(&0), "false instants of failures");
+                hold!(instants.last() <= Some(&self.clock.now), "it failed in the future");
+            }
             hold!(*more != super::job::More::default(), "an empty box is kept");
             hold!(
                 more.last_worker.is_none() || job.state == State::Dead,

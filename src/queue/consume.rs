@@ -126,9 +126,11 @@ impl Queue {
     }
 
     fn deliver(&mut self, slot: Slot, worker: WorkerNo, lease: Option<u64>) {
-        let Some(group) = self.jobs.get(slot).map(|job| job.group) else { return };
+        let Some(job) = self.jobs.get(slot) else { return };
+        let (group, ready_since) = (job.group, job.since.max(job.touched));
         let token = self.take_serial();
         let now = self.clock.now;
+        self.recent.waited(now.saturating_sub(ready_since));
         self.gate.pass(self.settings.rate, now);
         self.groups.served(group, token, self.terms());
         let queue_lease = self.settings.lease;
@@ -157,11 +159,18 @@ impl Queue {
             self.finish_cancelled(slot, false, fx);
             return;
         }
+        let now = self.clock.now;
         self.shift(slot, |job| {
             job.state = State::Ready;
             job.at = 0;
-            job.touched = 0;
+            job.touched = now;
         });
+    }
+
+    /// The worker of an active job says how it went.
+    fn note_run(&mut self, slot: Slot) {
+        let claimed = self.jobs.get(slot).map_or(0, |job| job.touched);
+        self.recent.ran(self.clock.now.saturating_sub(claimed));
     }
 
     pub(super) fn undo(&mut self, grants: &[Delivery<'_>], fx: &mut Effects<'_>) -> Outcome {
@@ -195,6 +204,7 @@ impl Queue {
             }
         };
         fx.changed = true;
+        self.note_run(slot);
         self.owner_seen(slot);
         if let Some(worker) = self.owner(slot) {
             worker.done = worker.done.saturating_add(1);
@@ -229,6 +239,7 @@ impl Queue {
     ) -> Result<Outcome, Error> {
         let slot = self.current(delivery)?;
         fx.changed = true;
+        self.note_run(slot);
         if matches!(how, Failure::Unavailable | Failure::Throttled(_)) {
             return Ok(Outcome::State(self.refuse(slot, error, how, fx)));
         }
@@ -237,8 +248,10 @@ impl Queue {
         if let Some(worker) = self.owner(slot) {
             worker.failed = worker.failed.saturating_add(1);
         }
+        let now = self.clock.now;
         self.edit(slot, |job| {
             job.attempts = job.attempts.saturating_add(1);
+            job.note_failure(now);
             job.refusals = 0;
             job.more().error = error.map(clip);
         });
@@ -316,7 +329,7 @@ impl Queue {
         let ordered = self.jobs.get(slot).is_some_and(|job| self.is_ordered(job));
         self.shift(slot, |job| {
             job.state = state;
-            job.touched = 0;
+            job.touched = if state == State::Ready { now } else { 0 };
             job.clear_deadline();
             if !keeps_place {
                 job.since = if ordered { job.enqueued } else { now };

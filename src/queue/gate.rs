@@ -33,18 +33,28 @@ pub enum Hold {
 }
 
 impl Hold {
+    /// The words for all of them, by [`Self::index`].
+    pub const NAMES: [&'static str; 7] =
+        ["paused", "concurrency", "rate", "backoff", "probe", "throttled", "ordered"];
+
+    /// Which of [`Self::NAMES`] it is.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Paused(_) => 0,
+            Self::Concurrency => 1,
+            Self::Rate(_) => 2,
+            Self::Backoff(_) => 3,
+            Self::Probe => 4,
+            Self::Throttled(_) => 5,
+            Self::Ordered => 6,
+        }
+    }
+
     /// The word for it in replies.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Paused(_) => "paused",
-            Self::Concurrency => "concurrency",
-            Self::Rate(_) => "rate",
-            Self::Backoff(_) => "backoff",
-            Self::Probe => "probe",
-            Self::Throttled(_) => "throttled",
-            Self::Ordered => "ordered",
-        }
+    pub fn name(self) -> &'static str {
+        Self::NAMES.get(self.index()).copied().unwrap_or_default()
     }
 
     /// The instant at which time alone lifts it.

@@ -1,7 +1,7 @@
 //! One job.
 
 use super::group::GroupNo;
-use super::limits::NAME_BYTES_MAX;
+use super::limits::{FAILURES_KEPT, NAME_BYTES_MAX};
 use super::registry::WorkerNo;
 use super::serial::{Id, Serial};
 use super::settings::JobOptions;
@@ -108,7 +108,8 @@ pub(super) struct Job {
     pub at: u64,
     /// When it was enqueued.
     pub enqueued: u64,
-    /// When it was last claimed (active), or ended (final); else 0.
+    /// When it was last claimed (active), or ended (final), or when it came to be ready, if it did not
+    /// come so (then, `since`); else 0.
     pub touched: u64,
     /// Token of the current delivery (active) or the last one; `NONE` before the first.
     pub token: Serial,
@@ -152,6 +153,19 @@ pub(super) struct More {
     pub reason: Option<Reason>,
     /// Name of the worker of the last delivery, kept for dead jobs.
     pub last_worker: Option<Box<[u8]>>,
+    /// When its last deliveries failed or were lost.
+    pub failures: Option<Box<Failures>>,
+}
+
+/// The instants at which the last deliveries of a job failed or were lost in this life, oldest first;
+/// before them, 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Failures(pub [u64; FAILURES_KEPT]);
+
+impl Failures {
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        self.0.into_iter().filter(|&at| at > 0)
+    }
 }
 
 impl Job {
@@ -174,6 +188,15 @@ impl Job {
 
     pub fn more(&mut self) -> &mut More {
         self.more.get_or_insert_default()
+    }
+
+    /// A delivery failed or was lost.
+    pub fn note_failure(&mut self, now: u64) {
+        let Failures(instants) = &mut **self.more().failures.get_or_insert_default();
+        instants.rotate_left(1);
+        if let Some(last) = instants.last_mut() {
+            *last = now;
+        }
     }
 
     /// Gives the box back when nothing is in it.
@@ -207,7 +230,9 @@ impl Job {
     pub fn heap_bytes(&self) -> usize {
         let length = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
         let more = self.more.as_ref().map_or(0, |more| {
+            let failures = more.failures.as_ref().map_or(0, |_| size_of::<Failures>());
             size_of::<More>()
+                .saturating_add(failures)
                 .saturating_add(length(&more.custom_id))
                 .saturating_add(length(&more.value))
                 .saturating_add(length(&more.error))

@@ -17,6 +17,12 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// Longest error or progress text kept, in bytes; longer text is cut and marked.
 pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 
+/// Instants of failures kept of a job.
+pub const FAILURES_KEPT: usize = 5;
+
+/// Longest error text shown in a listing, in bytes.
+pub const LISTED_TEXT_BYTES_MAX: usize = 256;
+
 /// Largest `COUNT` and `JOBS`.
 pub const COUNT_MAX: usize = 1_000;
 
@@ -79,7 +85,14 @@ pub fn clip(text: &[u8]) -> Box<[u8]> {
     if text.len() <= TEXT_BYTES_MAX {
         return text.into();
     }
-    let mut end = TEXT_BYTES_MAX.saturating_sub(MARK.len());
+    let kept = beginning(text, TEXT_BYTES_MAX.saturating_sub(MARK.len()));
+    [kept, MARK].concat().into()
+}
+
+/// At most so many bytes from the beginning of `text`, cut at a UTF-8 safe place.
+#[must_use]
+pub fn beginning(text: &[u8], most: usize) -> &[u8] {
+    let mut end = most.min(text.len());
     // A byte 10xxxxxx continues a character: step back to where one starts, at most three bytes.
     for _ in 0..3 {
         match text.get(end) {
@@ -87,8 +100,5 @@ pub fn clip(text: &[u8]) -> Box<[u8]> {
             _ => break,
         }
     }
-    let mut cut = Vec::with_capacity(end.saturating_add(MARK.len()));
-    cut.extend_from_slice(text.get(..end).unwrap_or(text));
-    cut.extend_from_slice(MARK);
-    cut.into_boxed_slice()
+    text.get(..end).unwrap_or(text)
 }

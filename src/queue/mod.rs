@@ -45,6 +45,7 @@ mod serial;
 mod settings;
 mod slab;
 pub mod snapshot;
+mod stats;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -66,13 +67,15 @@ pub use settings::{
     Backoff, GroupDefaults, GroupPatch, GroupSettings, JobOptions, Settings, SettingsPatch, TenantPatch,
     TenantSettings,
 };
-pub use view::{Cursor, Filter, GroupView, Holder, JobView, Next, Page, TenantView, WorkerView};
+pub use stats::{EVENTS, Histogram, MINUTE_MS, Minute, PerEvent, SPAN_MINUTES, Span};
+pub use view::{Census, Cursor, Filter, GroupView, Holder, JobView, Next, Page, TenantView, WorkerView};
 
 use group::{Groups, Terms};
 use index::Index;
 use job::Job;
 use registry::Registry;
 use slab::Slab;
+use stats::Recent;
 use timeline::Timeline;
 
 /// A queue: jobs in their containers, a registry of workers, settings, and a clock.
@@ -85,6 +88,7 @@ pub struct Queue {
     /// The pause and limits of the whole queue.
     gate: Gate,
     totals: Totals,
+    recent: Recent,
     registry: Registry,
 
     // What follows is written by the mover alone.
@@ -138,6 +142,14 @@ pub struct Totals {
     pub removed: u64,
 }
 
+impl Totals {
+    /// Those that are counted per minute too.
+    const fn events(&self) -> PerEvent<u64> {
+        let Self { enqueued, delivered, done, failed, lapsed, dead, cancelled, refused, .. } = *self;
+        [enqueued, delivered, done, failed, lapsed, dead, cancelled, refused]
+    }
+}
+
 /// Jobs per state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts([u32; State::ALL.len()]);
@@ -161,6 +173,7 @@ impl Queue {
             clock: stamp,
             gate: Gate::default(),
             totals: Totals::default(),
+            recent: Recent::default(),
             registry: Registry::default(),
             jobs: Slab::default(),
             index: Index::default(),
@@ -182,6 +195,9 @@ impl Queue {
     /// # Errors
     /// See [`Error`]; then nothing has changed.
     pub fn apply(&mut self, op: &Op<'_>, fx: &mut Effects<'_>) -> Result<Outcome, Error> {
+        if self.recent.is_over(self.clock.now) {
+            self.recent.turn(self.clock.now, &self.totals);
+        }
         match op {
             Op::Clock(stamp) => {
                 self.set_clock(*stamp, fx);

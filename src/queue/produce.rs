@@ -164,6 +164,9 @@ impl Queue {
         if before != after {
             self.shift(slot, |job| {
                 (job.state, job.priority, job.since, job.at, job.follows_wall, job.keeps_place) = after;
+                if before.0 != after.0 {
+                    job.touched = if job.state == State::Ready { now } else { 0 };
+                }
             });
             fx.changed = true;
         }

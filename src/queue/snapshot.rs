@@ -4,12 +4,13 @@
 use super::circuit::{Circuit, Throttle};
 use super::gate::Gate;
 use super::group::{GroupName, Groups};
-use super::job::{Job, More, Reason, State};
-use super::limits::{CLOCK_MS_MAX, INSTANT_MS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX};
+use super::job::{Failures, Job, More, Reason, State};
+use super::limits::{CLOCK_MS_MAX, FAILURES_KEPT, INSTANT_MS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX};
 use super::rate::Bucket;
 use super::registry::{Worker, WorkerNo, held_key};
 use super::serial::Serial;
 use super::settings::{GroupSettings, TenantSettings};
+use super::stats::{Minute, Recent, Span};
 use super::{JobOptions, Queue, Settings, Stamp, Totals};
 
 /// Everything of a queue but its jobs.
@@ -25,6 +26,10 @@ pub struct Header {
     pub bucket: Bucket,
     /// Totals.
     pub totals: Totals,
+    /// What happened lately; see `stats.rs`.
+    pub minutes: Vec<Minute>,
+    /// See `minutes`.
+    pub spans: Vec<Span>,
     /// How many job records follow.
     pub jobs: u64,
     /// Number of the next worker to register.
@@ -126,6 +131,8 @@ pub struct MoreRecord<'a> {
     pub error: Option<&'a [u8]>,
     pub reason: Option<Reason>,
     pub last_worker: Option<&'a [u8]>,
+    /// See [`super::view::JobView::failures`]; before them, 0.
+    pub failures: Option<[u64; FAILURES_KEPT]>,
 }
 
 impl Queue {
@@ -146,6 +153,8 @@ impl Queue {
             paused_until: self.gate.paused_until,
             bucket: self.gate.bucket,
             totals: self.totals,
+            minutes: self.recent.minutes(self.clock.now, &self.totals),
+            spans: self.recent.spans(self.clock.now).cloned().collect(),
             jobs: self.jobs.len() as u64,
             next_worker: self.registry.next_number(),
             workers: workers.collect(),
@@ -227,6 +236,7 @@ impl Queue {
                 error: more.error.as_deref(),
                 reason: more.reason,
                 last_worker: more.last_worker.as_deref(),
+                failures: more.failures.as_deref().map(|failures| failures.0),
             }),
         }
     }
@@ -269,6 +279,7 @@ impl Builder {
         queue.groups.pass_floor = header.pass_floor;
         queue.groups.review = header.review;
         queue.totals = header.totals;
+        queue.recent = Recent::from_parts(header.clock.now, header.minutes, header.spans)?;
         for worker in header.workers {
             let number = worker.number;
             if worker.name.len() > NAME_BYTES_MAX || number >= header.next_worker {
@@ -382,6 +393,7 @@ impl Builder {
                     error: more.error.map(Box::from),
                     reason: more.reason,
                     last_worker: more.last_worker.map(Box::from),
+                    failures: more.failures.map(|instants| Box::new(Failures(instants))),
                 })
             }),
         };

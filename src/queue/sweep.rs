@@ -50,16 +50,18 @@ impl Queue {
     fn come_due(&mut self, slot: Slot) {
         let Some(job) = self.jobs.get(slot) else { return };
         let due = if job.follows_wall { self.wall_to_now(job.at) } else { job.at };
+        let due = due.max(job.enqueued).min(self.clock.now);
         let since = if job.keeps_place {
             job.since
         } else if self.is_ordered(job) {
             job.enqueued
         } else {
-            due.max(job.enqueued).min(self.clock.now)
+            due
         };
         self.shift(slot, |job| {
             job.state = State::Ready;
             job.since = since;
+            job.touched = due;
             job.at = 0;
             job.follows_wall = false;
             job.keeps_place = false;
@@ -98,7 +100,11 @@ impl Queue {
         if let Some(worker) = self.owner(slot) {
             worker.crashed = worker.crashed.saturating_add(1);
         }
-        self.edit(slot, |job| job.crashes = job.crashes.saturating_add(1));
+        let now = self.clock.now;
+        self.edit(slot, |job| {
+            job.crashes = job.crashes.saturating_add(1);
+            job.note_failure(now);
+        });
         let Some(job) = self.jobs.get(slot) else { return true };
         let allowed = job.options().crashes.unwrap_or(self.settings.crashes);
         if job.cancelling {

@@ -3,10 +3,11 @@
 use super::circuit::{Circuit, Throttle};
 use super::gate::{Gate, Hold};
 use super::group::{Group, GroupName, GroupNo, Tenant, TenantNo, Terms};
-use super::job::{Job, Reason, Slot, State};
+use super::job::{Failures, Job, Reason, Slot, State};
 use super::op::Scope;
 use super::serial::{Id, Serial};
 use super::settings::{GroupDefaults, GroupSettings, JobOptions, Settings, TenantSettings};
+use super::stats::{self, Histogram, PerEvent};
 use super::{Queue, limits};
 
 /// Everything about one job. Instants are on the queue's duration clock, in ms;
@@ -173,6 +174,12 @@ impl<'q> JobView<'q> {
     #[must_use]
     pub fn error(&self) -> Option<&'q [u8]> {
         self.job.error()
+    }
+
+    /// When its last deliveries failed or were lost, oldest first; at most
+    /// [`limits::FAILURES_KEPT`] of this life.
+    pub fn failures(&self) -> impl Iterator<Item = u64> {
+        self.job.more.iter().filter_map(|more| more.failures.as_deref()).flat_map(Failures::iter)
     }
 
     /// Why it is dead.
@@ -348,6 +355,21 @@ impl<'q> TenantView<'q> {
     }
 }
 
+/// See [`Queue::census`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Groups looked at.
+    pub looked_at: usize,
+    /// Of them, those that would be served, as far as they and their tenants are concerned.
+    pub eligible: usize,
+    /// Those without a ready job.
+    pub empty: usize,
+    /// Those that have one, and are held back or their tenants are: by [`Hold::index`].
+    pub held: [usize; Hold::NAMES.len()],
+    /// Since when the longest waiting of their ready jobs could run.
+    pub oldest_ready: Option<u64>,
+}
+
 /// Whose limit, pause or trouble it is that holds something back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
@@ -469,6 +491,28 @@ impl Queue {
         &self.totals
     }
 
+    /// How often each event occurred in the last `minutes` (at most [`stats::RATE_MINUTES`]) before
+    /// `now` on the duration clock.
+    #[must_use]
+    pub fn events_in(&self, now: u64, minutes: u64) -> PerEvent<u64> {
+        let now = now.max(self.clock.now);
+        stats::events_in(&self.recent.minutes(now, &self.totals), now, minutes)
+    }
+
+    /// How long jobs waited to be claimed, and how long they were with their workers, in the last
+    /// [`stats::SPAN_MINUTES`] at `now` on the duration clock, the current one included. Waits are
+    /// counted from the instant from which a job could run (this time) to the claim; runs from the
+    /// claim to `Ack` or `Fail`.
+    #[must_use]
+    pub fn waits_and_runs(&self, now: u64) -> (Histogram, Histogram) {
+        let mut sums = (Histogram::default(), Histogram::default());
+        for span in self.recent.spans(now.max(self.clock.now)) {
+            sums.0.merge(&span.waits);
+            sums.1.merge(&span.runs);
+        }
+        sums
+    }
+
     /// Until when nothing is handed out: `None`: not paused; `u64::MAX`: until resumed.
     #[must_use]
     pub fn paused_until(&self) -> Option<u64> {
@@ -584,6 +628,31 @@ impl Queue {
         groups.filter_map(|(_, group)| group.ready.oldest()).min()
     }
 
+    /// How the groups fare at `now` on the duration clock: the first ones by age that a page may look
+    /// at.
+    #[must_use]
+    pub fn census(&self, now: u64) -> Census {
+        let terms = Terms { now: now.max(self.clock.now), ..self.terms() };
+        let mut census = Census::default();
+        for (_, group) in self.groups.iter_after(None).take(limits::LIST_SCAN_MAX) {
+            census.looked_at = census.looked_at.saturating_add(1);
+            let Some(oldest) = group.ready.oldest() else {
+                census.empty = census.empty.saturating_add(1);
+                continue;
+            };
+            census.oldest_ready = Some(census.oldest_ready.map_or(oldest, |known| known.min(oldest)));
+            let of_tenant = || self.groups.tenant(group.tenant).and_then(|tenant| tenant.hold(terms.now));
+            let count = match group.hold(terms).or_else(of_tenant) {
+                None => Some(&mut census.eligible),
+                Some(hold) => census.held.get_mut(hold.index()),
+            };
+            if let Some(count) = count {
+                *count = count.saturating_add(1);
+            }
+        }
+        census
+    }
+
     /// Workers by order of their registration.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
         self.registry.iter()
@@ -619,6 +688,7 @@ impl Queue {
             .saturating_add(self.jobs.bytes())
             .saturating_add(self.index.bytes())
             .saturating_add(self.registry.bytes())
+            .saturating_add(self.recent.bytes())
             .saturating_add(self.container_bytes())
     }
 

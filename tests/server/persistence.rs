@@ -143,7 +143,7 @@ pub fn shown(c: &mut Client) -> Vec<Fact> {
     };
     for queue in FURNISHED {
         let stats = cmd!(c, "RQ.STATS", queue).entries();
-        add(queue, stats, &["oldest-ready-age", "bytes", "waiting-workers"]);
+        add(queue, stats, &["oldest-ready-age", "bytes", "waiting-workers", "rates"]);
         add(queue, cmd!(c, "RQ.QUEUE.GET", queue).entries(), &[]);
         for state in ["delayed", "ready", "active", "done", "dead", "cancelled"] {
             for job in cmd!(c, "RQ.LIST", queue, state, "COUNT", 1000).list()[1].list() {

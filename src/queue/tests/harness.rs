@@ -1,10 +1,10 @@
 //! The queue and its model side by side, and all that must hold after every op.
 
-use super::model::{Model, Note, Phase};
+use super::model::{Group, Model, Note, Phase};
 use crate::persist;
 use crate::queue::{
-    Effects, Ended, Error, GroupName, Holder, Observer, Op, Outcome, Queue, SHOWN_BYTES_MAX, Settings, Slot,
-    Slots, Stamp, State,
+    Effects, Ended, Error, GroupName, Hold, Holder, Observer, Op, Outcome, Queue, SHOWN_BYTES_MAX, Settings,
+    Slot, Slots, Stamp, State,
 };
 
 /// The persisted form of a queue, chunk by chunk.
@@ -276,6 +276,7 @@ impl Twin {
         let next = next.map(|at| model.jobs[at].crashes > 0);
         same!(queue.next().map(|next| next.lapsed_before), next, "next, and whether it lapsed before");
 
+        self.check_recent()?;
         self.check_groups()?;
         same!(queue.worker_count(), model.workers.len(), "workers");
         for (seen, worker) in queue.workers().zip(&model.workers) {
@@ -298,6 +299,42 @@ impl Twin {
         Ok(())
     }
 
+    /// What happened lately, as seen now and later.
+    fn check_recent(&self) -> Result<(), String> {
+        let (queue, model) = (&self.queue, &self.model);
+        for now in [0, 7, 59_999, 70_001, 240_000, 300_000, 900_000].map(|later| model.now + later) {
+            for minutes in [1, 5, 15] {
+                same!(
+                    queue.events_in(now, minutes),
+                    model.events_in(now, minutes),
+                    "events of {minutes} minutes at {now}"
+                );
+            }
+            let (waits, runs) = queue.waits_and_runs(now);
+            for (name, histogram, lengths) in [waits, runs]
+                .into_iter()
+                .zip(model.waits_and_runs(now))
+                .zip(["waits", "runs"])
+                .map(|((histogram, lengths), name)| (name, histogram, lengths))
+            {
+                same!(histogram.count(), lengths.len() as u64, "number of {name} at {now}");
+                same!(histogram.max(), lengths.last().copied(), "longest of {name} at {now}");
+                for percent in [50, 90, 99] {
+                    let rank = (lengths.len() * percent as usize).div_ceil(100).saturating_sub(1);
+                    let (got, want) = (histogram.percentile(percent), lengths.get(rank).copied());
+                    let is_near = match (got, want) {
+                        (Some(got), Some(want)) => got >= want && (got - want <= want / 8 || want >= 1 << 34),
+                        (got, want) => got == want,
+                    };
+                    if !is_near {
+                        return Err(format!("p{percent} of {name} at {now}: {got:?} for {want:?}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Groups and tenants, and why they are not served, now and later.
     fn check_groups(&self) -> Result<(), String> {
         let (queue, model) = (&self.queue, &self.model);
@@ -307,6 +344,22 @@ impl Twin {
         }
         same!(queue.group_count(), model.groups.len(), "groups");
         same!(queue.eligible_groups(), model.groups_in_line(), "groups in line");
+        for now in instants {
+            let census = queue.census(now);
+            let (mut eligible, mut held) = (0, [0; Hold::NAMES.len()]);
+            let ready = |group: &&Group| !model.jobs_of(&group.name, State::Ready).is_empty();
+            for group in model.groups.iter().filter(ready) {
+                match model.hold_of(group, now).filter(|&(_, holder)| holder != Holder::Queue) {
+                    None => eligible += 1,
+                    Some((hold, _)) => held[hold.index()] += 1,
+                }
+            }
+            let empty = model.groups.len() - model.groups.iter().filter(ready).count();
+            same!(census.looked_at, model.groups.len(), "groups looked at");
+            same!((census.eligible, census.empty), (eligible, empty), "eligible and empty groups at {now}");
+            same!(census.held, held, "held groups at {now}");
+            same!(census.oldest_ready, queue.oldest_ready(), "oldest ready of the census");
+        }
         for (view, group) in queue.groups_after(None).zip(&model.groups) {
             let name = GroupName { tenant: &group.name.0, group: &group.name.1 };
             same!(view.name(), name, "name of a group");
@@ -391,6 +444,8 @@ impl Twin {
         same!(view.value(), job.value(), "value of {id:?}");
         same!(view.error(), job.error.as_deref(), "error of {id:?}");
         same!(view.reason(), job.reason, "reason of {id:?}");
+        let last: Vec<u64> = job.failures.iter().rev().take(5).rev().copied().collect();
+        same!(view.failures().collect::<Vec<_>>(), last, "failures of {id:?}");
         let (mut since, mut lease_until, mut claimed, mut ended, mut ttl, mut worker) =
             (None, None, None, None, None, None);
         match &job.phase {

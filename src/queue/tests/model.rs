@@ -52,6 +52,8 @@ pub struct Job {
     pub phase: Phase,
     /// Its place among ready jobs.
     pub since: u64,
+    /// When it came to be ready.
+    ready_since: u64,
     /// When this life began.
     pub enqueued: u64,
     /// When it was enqueued or redriven: its deadline counts from there.
@@ -69,6 +71,8 @@ pub struct Job {
     pub error: Option<Vec<u8>>,
     pub reason: Option<Reason>,
     pub last_worker: Option<Vec<u8>>,
+    /// When it failed or was lost to its worker, in this life.
+    pub failures: Vec<u64>,
 }
 
 impl Job {
@@ -195,6 +199,19 @@ pub struct Tenant {
     wake: Option<u64>,
 }
 
+/// What statistics are made of. The numbers are those of [`crate::queue::EVENTS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Enqueued = 0,
+    Delivered = 1,
+    Done = 2,
+    Failed = 3,
+    Lapsed = 4,
+    Dead = 5,
+    Cancelled = 6,
+    Refused = 7,
+}
+
 /// A job that ended, as an observer is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
@@ -225,6 +242,12 @@ pub struct Model {
     /// The defaults for groups changed: those born from here on are still to be looked at by sweeps.
     pub review: Option<u64>,
     pub totals: Totals,
+    /// All that ever happened: when, what, and whether it happened (1) or was undone (-1).
+    events: Vec<(u64, Event, i64)>,
+    /// How long each job waited that was ever claimed: when that was, and for how long.
+    waits: Vec<(u64, u64)>,
+    /// The same of the time that workers had them.
+    runs: Vec<(u64, u64)>,
     /// What the last op handed out: arrival numbers, best first.
     pub claimed: Vec<u64>,
     /// What the last op ended.
@@ -260,6 +283,9 @@ impl Model {
             last_pass: 0,
             review: None,
             totals: Totals::default(),
+            events: Vec::new(),
+            waits: Vec::new(),
+            runs: Vec::new(),
             claimed: Vec::new(),
             notes: Vec::new(),
         };
@@ -660,7 +686,50 @@ impl Model {
         self.worker(&name)
     }
 
+    /// How often each event occurred in the last minutes, the share of the first one taken that lies in
+    /// them.
+    pub fn events_in(&self, now: u64, minutes: u64) -> [u64; 8] {
+        let mut sums = [0.0; 8];
+        for &(at, event, times) in &self.events {
+            let age = now / 60_000 - at / 60_000;
+            let inside = if age < minutes {
+                1.0
+            } else if age == minutes {
+                1.0 - (now % 60_000) as f64 / 60_000.0
+            } else {
+                0.0
+            };
+            sums[event as usize] += times as f64 * inside;
+        }
+        sums.map(|sum: f64| (sum + 1e-9).round().max(0.0) as u64)
+    }
+
+    /// Of (when, how long) what counts at `now`, sorted.
+    fn lately(samples: &[(u64, u64)], now: u64) -> Vec<u64> {
+        let mut lengths: Vec<u64> = (samples.iter())
+            .filter(|(at, _)| at / 60_000 + 5 > now / 60_000)
+            .map(|&(_, length)| length)
+            .collect();
+        lengths.sort_unstable();
+        lengths
+    }
+
+    /// How long jobs waited, and how long workers had them, in the last five minutes; sorted.
+    pub fn waits_and_runs(&self, now: u64) -> [Vec<u64>; 2] {
+        [&self.waits, &self.runs].map(|samples| Self::lately(samples, now))
+    }
+
     // ---- changing ----
+
+    fn happened(&mut self, event: Event) {
+        self.events.push((self.now, event, 1));
+    }
+
+    fn ran(&mut self, at: usize) {
+        if let Phase::Active { claimed, .. } = self.jobs[at].phase {
+            self.runs.push((self.now, self.now - claimed));
+        }
+    }
 
     fn next_serial(&mut self) -> u64 {
         self.serial = (self.serial + 1).max(self.wall << 20);
@@ -715,6 +784,7 @@ impl Model {
             let arrival = self.next_serial();
             first.get_or_insert(arrival);
             self.totals.enqueued += 1;
+            self.happened(Event::Enqueued);
             self.jobs.push(Job {
                 arrival,
                 custom_id: enqueue.id.map(|(bytes, _)| bytes.to_vec()),
@@ -724,6 +794,7 @@ impl Model {
                 options: enqueue.options,
                 phase: wait.map_or(Phase::Ready, |(_, due)| Phase::Delayed { due, keeps_place: false }),
                 since: self.now,
+                ready_since: self.now,
                 enqueued: self.now,
                 life_began: self.now,
                 token: 0,
@@ -737,6 +808,7 @@ impl Model {
                 error: None,
                 reason: None,
                 last_worker: None,
+                failures: Vec::new(),
             });
         }
         self.look(&owned(enqueue.group));
@@ -777,6 +849,10 @@ impl Model {
             self.jobs[at].since = self.fresh_place(at, self.now);
             self.jobs[at].phase =
                 wait.map_or(Phase::Ready, |(_, due)| Phase::Delayed { due, keeps_place: false });
+            let is_ready = self.jobs[at].phase == Phase::Ready;
+            if is_ready && (self.jobs[at].since == self.now || before.phase != Phase::Ready) {
+                self.jobs[at].ready_since = self.now;
+            }
         }
         if let Some(priority) = priority {
             self.jobs[at].priority = priority;
@@ -811,7 +887,9 @@ impl Model {
             job.deliveries += 1;
             job.deliveries_of_life += 1;
             self.claimed.push(job.arrival);
+            self.waits.push((claimed, claimed - job.ready_since));
             self.totals.delivered += 1;
+            self.happened(Event::Delivered);
             self.look_at_group_of(at);
         }
     }
@@ -853,6 +931,7 @@ impl Model {
         pay_back(&mut tenant.bucket, tenant.settings.rate);
         self.withdrawn(group, grant.token.0);
         self.totals.delivered -= 1;
+        self.events.push((self.now, Event::Delivered, -1));
         self.jobs[at].deliveries -= 1;
         self.jobs[at].deliveries_of_life -= 1;
         self.give_back(at);
@@ -870,6 +949,7 @@ impl Model {
             return Ok(Outcome::Acked(false));
         }
         let at = self.held(delivery)?;
+        self.ran(at);
         if let Some(worker) = self.worker_of(at) {
             worker.done += 1;
         }
@@ -890,6 +970,7 @@ impl Model {
 
     fn fail(&mut self, delivery: Delivery<'_>, error: Option<&[u8]>, how: Failure) -> Result<Outcome, Error> {
         let at = self.held(delivery)?;
+        self.ran(at);
         if matches!(how, Failure::Unavailable | Failure::Throttled(_)) {
             return Ok(Outcome::State(self.refuse(at, error, how)));
         }
@@ -899,7 +980,9 @@ impl Model {
             worker.failed += 1;
         }
         self.totals.failed += 1;
+        self.happened(Event::Failed);
         self.jobs[at].attempts += 1;
+        self.jobs[at].failures.push(self.now);
         self.jobs[at].error = error.map(|error| limits::clip(error).into());
         if self.jobs[at].is_cancelling() {
             self.end_cancelled(at);
@@ -923,6 +1006,7 @@ impl Model {
     /// The endpoint failed, not the job: no attempt is used up, and the place is kept.
     fn refuse(&mut self, at: usize, error: Option<&[u8]>, how: Failure) -> State {
         self.totals.refused += 1;
+        self.happened(Event::Refused);
         self.jobs[at].refusals += u32::from(how == Failure::Unavailable);
         self.jobs[at].error = error.map(|error| limits::clip(error).into());
         let (token, group) = (self.jobs[at].token, self.group_of(at));
@@ -1016,12 +1100,16 @@ impl Model {
     /// Takes a job from a worker that went away.
     fn take_back(&mut self, at: usize, how: Return) {
         match how {
-            Return::Lapse => self.totals.lapsed += 1,
+            Return::Lapse => {
+                self.totals.lapsed += 1;
+                self.happened(Event::Lapsed);
+            }
             _ => self.totals.recovered += 1,
         }
         self.report(at, Self::vanished);
         if how != Return::Uncounted {
             self.jobs[at].crashes += 1;
+            self.jobs[at].failures.push(self.now);
             if let Some(worker) = self.worker_of(at) {
                 worker.crashed += 1;
             }
@@ -1047,6 +1135,7 @@ impl Model {
             self.end_cancelled(at);
         } else {
             self.jobs[at].phase = Phase::Ready;
+            self.jobs[at].ready_since = self.now;
             self.look_at_group_of(at);
         }
     }
@@ -1063,6 +1152,7 @@ impl Model {
         } else {
             Phase::Delayed { due: Due::Duration(self.now + wait), keeps_place }
         };
+        self.jobs[at].ready_since = self.now;
         self.look_at_group_of(at);
     }
 
@@ -1073,6 +1163,7 @@ impl Model {
         let job = &mut self.jobs[at];
         job.phase = Phase::Ready;
         job.since = since;
+        job.ready_since = now;
         job.life_began = now;
         job.deliveries_of_life = 0;
         job.attempts = 0;
@@ -1082,6 +1173,7 @@ impl Model {
         job.error = None;
         job.reason = None;
         job.last_worker = None;
+        job.failures.clear();
         self.look_at_group_of(at);
     }
 
@@ -1123,11 +1215,13 @@ impl Model {
     }
 
     fn end_for(&mut self, at: usize, state: State, ttl: Option<u64>, acked: bool) {
-        match state {
-            State::Done => self.totals.done += 1,
-            State::Dead => self.totals.dead += 1,
-            _ => self.totals.cancelled += 1,
-        }
+        let (total, event) = match state {
+            State::Done => (&mut self.totals.done, Event::Done),
+            State::Dead => (&mut self.totals.dead, Event::Dead),
+            _ => (&mut self.totals.cancelled, Event::Cancelled),
+        };
+        *total += 1;
+        self.happened(event);
         self.jobs[at].progress = None;
         self.jobs[at].phase =
             Phase::Final { state, ended: self.now, until: ttl.map(|ttl| self.now + ttl), acked };
@@ -1452,11 +1546,12 @@ impl Model {
                 Due::Wall(due) if due <= wall => (1, due, self.wall_to_now(due).max(job.enqueued)),
                 _ => return None,
             };
-            let since = if keeps_place { job.since } else { self.fresh_place(at, since) };
-            Some(((rank, instant, job.arrival), at, since))
+            let place = if keeps_place { job.since } else { self.fresh_place(at, since) };
+            Some(((rank, instant, job.arrival), at, since, place))
         });
-        if let Some((_, at, since)) = due.min() {
-            self.jobs[at].since = since;
+        if let Some((_, at, since, place)) = due.min() {
+            self.jobs[at].since = place;
+            self.jobs[at].ready_since = since;
             self.jobs[at].phase = Phase::Ready;
             self.look_at_group_of(at);
             return true;
