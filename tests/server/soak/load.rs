@@ -632,34 +632,39 @@ impl Line<'_> {
             other.try_send(args).ok()?;
             other.try_read_within(PATIENCE).ok()?
         };
-        self.plain(args!["CLIENT", "PAUSE", 400, "WRITE"])?;
         let sent = self.world.now();
+        self.plain(args!["CLIENT", "PAUSE", 400, "WRITE"])?;
         let span = Span { sent, answered: None, copied: false };
-        let (mut same, mut last) = (false, Vec::new());
-        while !same && self.world.now() < sent + 300_000 {
-            let offset = self.info("master_repl_offset")?;
-            let Some(Reply::Bulk(info)) = ask(args!["INFO", "replication"]) else { break };
+        // Where both are, if the replica has everything and is a replica still.
+        let mut place = |line: &mut Self| -> Result<Option<String>, Broken> {
+            let offset = line.info("master_repl_offset")?;
+            let Some(Reply::Bulk(info)) = ask(args!["INFO", "replication"]) else { return Ok(None) };
             let info = String::from_utf8_lossy(&info).into_owned();
-            same = info.contains(&format!("slave_repl_offset:{offset}\r"))
-                && info.contains("master_link_status:up");
-            if !same {
+            let is_there = info.contains(&format!("slave_repl_offset:{offset}\r"));
+            Ok((is_there && info.contains("master_link_status:up")).then_some(offset))
+        };
+        let mut before = None;
+        while before.is_none() && self.world.now() < sent + 300_000 {
+            before = place(self)?;
+            if before.is_none() {
                 self.rest(3_000);
             }
         }
-        if same {
+        if before.is_some() {
             let names = self.plain(args!["RQ.QUEUES"])?.list()[1].texts();
             let mut args = args!["DEBUG", "DIGEST-VALUE"];
             args.extend(names.iter().map(|name| name.to_arg()));
             let mine = self.plain(args.clone())?;
-            let theirs = ask(args);
-            // The pause may have ended meanwhile.
-            let in_time = self.world.now() < sent + 390_000;
-            if in_time && theirs.as_ref().is_some_and(|theirs| *theirs != mine) {
-                last.push(format!("{mine:?} on the primary, {theirs:?} on its replica"));
+            let theirs = Client::try_connect(port).and_then(|mut other| {
+                other.try_send(args).ok()?;
+                other.try_read_within(PATIENCE).ok()?
+            });
+            // Only if nothing was written meanwhile, and nobody promoted the replica.
+            let is_same_place = place(self)? == before && self.world.now() < sent + 390_000;
+            if is_same_place && theirs.as_ref().is_some_and(|theirs| *theirs != mine) {
+                let text = format!("queues differ: {mine:?} on the primary, {theirs:?} on its replica");
+                self.note(span, What::Odd(text));
             }
-        }
-        for text in last {
-            self.note(span, What::Odd(format!("queues differ: {text}")));
         }
         self.plain(args!["CLIENT", "UNPAUSE"])?;
         Ok(())

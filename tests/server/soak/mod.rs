@@ -266,6 +266,7 @@ impl Torture {
             let told = self.sabotage == Some(Sabotage::Tail);
             bounds.kept_before = if told { NEVER } else { from.saturating_sub(EVERYSEC_US) };
         }
+        mend(&self.server.dir);
         if returns {
             // What a replica has does not count if it does not take over.
             entries.iter_mut().for_each(|entry| entry.span.copied = false);
@@ -462,6 +463,19 @@ fn newest_aof(dir: &std::path::Path) -> Option<(PathBuf, u64)> {
     let (_, path) = numbered.max()?;
     let bytes = fs::metadata(&path).ok()?.len();
     Some((path, bytes))
+}
+
+/// As `redis-check-aof --fix` does it, if the server was killed in the middle of a write.
+fn mend(dir: &std::path::Path) {
+    let Some((file, bytes)) = newest_aof(dir) else { return };
+    let keep = mendable(&file, bytes);
+    if keep < bytes {
+        fs::File::options()
+            .write(true)
+            .open(&file)
+            .and_then(|file| file.set_len(keep))
+            .expect("the file can be cut");
+    }
 }
 
 /// The place before `end` at which Redis can mend a file that is cut off there: not inside of a command of a transaction.
