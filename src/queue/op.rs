@@ -259,7 +259,7 @@ pub enum Scope<'a> {
 pub struct Recover<'a> {
     /// Whose jobs.
     pub who: Who<'a>,
-    /// Only deliveries with tokens older than this Unix ms.
+    /// Only jobs claimed before this Unix ms, as the clocks stand now.
     pub before: Option<u64>,
     /// At most so many.
     pub count: usize,

@@ -6,8 +6,6 @@ use std::collections::BTreeSet;
 use super::job::{Reason, Slot, State};
 use super::op::{Effects, Outcome, Recover, Recovered, Who};
 use super::registry::WorkerNo;
-use super::serial::Serial;
-use super::timeline::Key;
 use super::{Queue, limits};
 
 impl Queue {
@@ -132,14 +130,17 @@ impl Queue {
                     .collect::<BTreeSet<_>>()
             }
         };
-        let before = recover.before.map_or(Serial::MAX, Serial::first_of);
-        let older = |&((token, _), _): &(Key, Slot)| token < before.0;
         let mut recovered = Recovered::default();
         for &number in &workers {
             let left = recover.count.saturating_sub(recovered.taken);
             let Some(worker) = self.registry.get(number) else { continue };
-            let slots: Vec<Slot> =
-                worker.held.iter().take_while(older).take(left).map(|(_, slot)| slot).collect();
+            let slots: Vec<Slot> = worker
+                .held
+                .iter()
+                .map(|(_, slot)| slot)
+                .take_while(|&slot| self.is_older(slot, recover))
+                .take(left)
+                .collect();
             if !slots.is_empty() {
                 recovered.by_worker.push((worker.name.clone(), slots.len()));
                 recovered.taken = recovered.taken.saturating_add(slots.len());
@@ -154,23 +155,32 @@ impl Queue {
             let Some(worker) = self.registry.get(number) else { continue };
             let remaining = match recover.before {
                 None => worker.held.len(),
-                // Tokens have to be looked at one by one: a page of them is enough to say "more".
-                Some(_) => worker.held.iter().take_while(older).take(limits::COUNT_MAX).count(),
+                // They have to be looked at one by one: a page of them is enough to say "more".
+                Some(_) => {
+                    let held = worker.held.iter().take(limits::COUNT_MAX);
+                    held.take_while(|&(_, slot)| self.is_older(slot, recover)).count()
+                }
             };
             recovered.remaining = recovered.remaining.saturating_add(remaining);
         }
         Outcome::Recovered(recovered)
     }
 
+    /// Whether an active job was claimed before the instant that `recover` names, if it names one. Of a worker's jobs,
+    /// those are the first: tokens and claims are in the same order.
+    fn is_older(&self, slot: Slot, recover: &Recover<'_>) -> bool {
+        let claimed = self.jobs.get(slot).map_or(u64::MAX, |job| job.touched);
+        recover.before.is_none_or(|before| claimed < self.wall_to_now(before))
+    }
+
     fn recover_lapsed(&mut self, recover: &Recover<'_>, fx: &mut Effects<'_>) -> Outcome {
-        let before = recover.before.map_or(Serial::MAX, Serial::first_of);
         let now = self.clock.now;
         let mut recovered = Recovered::default();
         // Lapsed leases are few, as sweeps take them; yet no more are looked at than for a page.
         let due = self.leases.iter().take_while(|&((at, _), _)| at <= now).map(|(_, slot)| slot);
         let due = due.take(limits::LIST_SCAN_MAX);
         let mut matching = due
-            .filter(|&slot| self.jobs.get(slot).is_some_and(|job| job.token < before))
+            .filter(|&slot| self.is_older(slot, recover))
             .take(recover.count.saturating_add(limits::COUNT_MAX))
             .collect::<Vec<_>>();
         recovered.remaining = matching.len().saturating_sub(recover.count);

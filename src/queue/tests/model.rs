@@ -1068,7 +1068,10 @@ impl Model {
                 Who::Named(names) => model.held_by_each(|name| names.contains(&name)),
                 Who::Except(names) => model.held_by_each(|name| !names.contains(&name)),
             };
-            found.retain(|&at| recover.before.is_none_or(|before| model.jobs[at].token < before << 20));
+            found.retain(|&at| {
+                let Phase::Active { claimed, .. } = model.jobs[at].phase else { unreachable!() };
+                recover.before.is_none_or(|before| claimed < model.wall_to_now(before))
+            });
             found
         };
         let how = match (&recover.who, recover.counted) {
