@@ -23,7 +23,7 @@ pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     fields.add("priority", job.priority());
     add_group(&mut fields, job.group());
     fields.add("enqueued", seen.to_wall(job.enqueued()));
-    fields.add("due", wall(job.due()));
+    fields.add("due", due(seen, job));
     fields.add("since", wall(job.since()));
     fields.add("claimed", wall(job.claimed()));
     fields.add("lease-until", wall(job.lease_until()));
@@ -48,6 +48,11 @@ pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     fields
 }
 
+/// When a delayed job is due, Unix ms. One that waits for an instant does so however the wall clock was set since.
+fn due(seen: Seen<'_>, job: JobView<'_>) -> Option<u64> {
+    job.due_wall().or_else(|| job.due().map(|due| seen.to_wall(due)))
+}
+
 /// One job in a listing: what matters in its state, without its bytes.
 #[must_use]
 pub fn listed<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
@@ -60,7 +65,7 @@ pub fn listed<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     add_group(&mut fields, job.group());
     fields.add("enqueued", seen.to_wall(job.enqueued()));
     match state {
-        State::Delayed => fields.add("due", wall(job.due())),
+        State::Delayed => fields.add("due", due(seen, job)),
         State::Ready => fields.add("since", wall(job.since())),
         State::Active => {
             fields.add("claimed", wall(job.claimed()));

@@ -127,6 +127,12 @@ impl<'q> JobView<'q> {
             .then(|| if self.job.follows_wall { self.queue.wall_to_now(self.job.at) } else { self.job.at })
     }
 
+    /// Delayed until an instant of the wall clock, and follows that: the instant, Unix ms.
+    #[must_use]
+    pub fn due_wall(&self) -> Option<u64> {
+        (self.job.state == State::Delayed && self.job.follows_wall).then_some(self.job.at)
+    }
+
     /// Active: when its lease lapses.
     #[must_use]
     pub fn lease_until(&self) -> Option<u64> {

@@ -11,8 +11,8 @@ use std::process::{Command, ExitCode};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tempfile::TempDir;
 
-use super::Server;
 use super::server::crash_in;
+use super::{Clock, Server};
 
 /// A test and its name, as the macro `tests!` lists them.
 pub type Test = (&'static str, fn(&Lab));
@@ -39,6 +39,18 @@ impl Lab {
     #[track_caller]
     pub fn server_with(&self, config: &[(&str, &str)]) -> Server {
         Server::start(&self.binary, Some(&self.module), self.next_dir(), config)
+    }
+
+    /// Clocks to be set, for [`Self::server_by`].
+    pub fn clock(&self) -> Clock {
+        let number = self.started.get();
+        Clock::new(self.dir.path(), number)
+    }
+
+    /// A server that goes by these clocks.
+    #[track_caller]
+    pub fn server_by(&self, clock: &Clock, config: &[(&str, &str)]) -> Server {
+        Server::start_in(&self.binary, Some(&self.module), self.next_dir(), config, clock.environment())
     }
 
     /// A server that has never heard of the module.

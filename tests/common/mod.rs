@@ -5,11 +5,13 @@
 //! in `RQ_SERVERS`. Nothing here links the crate: whatever is known of the module came over a socket.
 
 mod client;
+mod clock;
 mod lab;
 mod queue;
 mod server;
 
 pub use client::{Client, Reply, ToArg, encode};
+pub use clock::Clock;
 pub use lab::{Lab, Test, run, soak};
 pub use queue::*;
 pub use server::Server;

@@ -22,12 +22,25 @@ pub struct Server {
     pub port: u16,
     pub dir: PathBuf,
     config: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
 }
 
 impl Server {
     /// Starts a server in `dir`. `config` holds lines of redis.conf, as name and value; later ones win.
     #[track_caller]
     pub fn start(binary: &Path, module: Option<&Path>, dir: PathBuf, config: &[(&str, &str)]) -> Self {
+        Self::start_in(binary, module, dir, config, Vec::new())
+    }
+
+    /// The same with more variables in its environment.
+    #[track_caller]
+    pub fn start_in(
+        binary: &Path,
+        module: Option<&Path>,
+        dir: PathBuf,
+        config: &[(&str, &str)],
+        environment: Vec<(String, String)>,
+    ) -> Self {
         fs::create_dir_all(&dir).expect("a folder for the server");
         let mut lines: Vec<(String, String)> = [
             ("bind", "127.0.0.1"),
@@ -48,7 +61,8 @@ impl Server {
         if let Some(module) = module {
             lines.push(("loadmodule".into(), module.display().to_string()));
         }
-        let mut server = Self { binary: binary.to_path_buf(), child: None, port: 0, dir, config: lines };
+        let mut server =
+            Self { binary: binary.to_path_buf(), child: None, port: 0, dir, config: lines, environment };
         loop {
             server.port = free_port();
             match server.launch() {
@@ -74,6 +88,7 @@ impl Server {
             .args(["--port", &self.port.to_string(), "--dir"])
             .arg(&self.dir)
             .current_dir(&self.dir)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

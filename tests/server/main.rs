@@ -13,6 +13,7 @@ mod common;
 
 mod blocking;
 mod bytes;
+mod clocks;
 mod errors;
 mod formats;
 mod groups;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         ("formats", formats::TESTS),
         ("races", races::TESTS),
         ("time", time::TESTS),
+        ("clocks", clocks::TESTS),
         ("keys", keys::TESTS),
         ("moves", moves::TESTS),
         ("persistence", persistence::TESTS),
