@@ -124,6 +124,25 @@ impl Server {
         self.launch()
     }
 
+    /// The most memory that the process had since [`Self::forget_peak`], and what it has now, bytes; on Linux. What the
+    /// server itself tells as its peak is what it saw ten times a second.
+    pub fn resident(&self) -> Option<(i64, i64)> {
+        let pid = self.child.as_ref()?.id();
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let number = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(line.trim().strip_suffix(" kB")?.parse::<i64>().ok()? * 1024)
+        };
+        Some((number("VmHWM:")?, number("VmRSS:")?))
+    }
+
+    /// Lets the peak of [`Self::resident`] begin anew.
+    pub fn forget_peak(&self) {
+        if let Some(child) = &self.child {
+            let _ = fs::write(format!("/proc/{}/clear_refs", child.id()), "5");
+        }
+    }
+
     /// The program that it runs.
     pub fn binary(&self) -> &Path {
         &self.binary

@@ -120,7 +120,7 @@ fn waits_that_end_in_many_ways_at_once(lab: &Lab) {
                     enqueued += 1;
                 }
                 11 => say(args!["RQ.ACK", "r", job.id, job.token, "RESULT", "done"]),
-                12 => {
+                12 if !waiters[target].told_to_go => {
                     waiters[target].client.close_sending_half();
                     waiters[target].told_to_go = true;
                 }
