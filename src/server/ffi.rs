@@ -734,6 +734,14 @@ impl Blocked {
         rm!(RedisModule_FreeThreadSafeContext(raw));
     }
 
+    /// Writes an error as that reply.
+    pub fn refuse(&self, _: Main, refusal: &Refusal) {
+        let raw = rm!(RedisModule_GetThreadSafeContext(self.raw) or ptr::null_mut());
+        // SAFETY: as in `reply`.
+        unsafe { Ctx::new(raw) }.refuse(refusal);
+        rm!(RedisModule_FreeThreadSafeContext(raw));
+    }
+
     /// Ends the wait of a client that was given its answer by [`Self::reply`]. `grant`: what is to be taken back
     /// if the client is gone before the answer could be written.
     pub fn unblock(self, _: Main, grant: Option<waiters::Grant>) {

@@ -45,6 +45,8 @@ pub enum Refusal {
     },
     /// `RQ.APPLY` called by somebody who is neither the primary nor the AOF.
     NotForClients,
+    /// The queue is on another node of the cluster now, or on its way there.
+    Elsewhere,
     /// A fault of ours. Nothing was changed, and the log tells more.
     Internal,
 }
@@ -74,6 +76,8 @@ impl fmt::Display for Refusal {
             Self::NotForClients => {
                 f.write_str("ERR RQ.APPLY carries what a primary decided to its replicas and its AOF; clients cannot call it")
             }
+            // Cluster clients know this word, and ask again.
+            Self::Elsewhere => f.write_str("TRYAGAIN the queue moves to another node of the cluster; ask again"),
             Self::Internal => f.write_str("ERR internal error of the module rq; nothing was changed, see the server's log"),
         }
     }

@@ -30,6 +30,8 @@ pub struct State {
     /// Queues at which something happened that concerns those who wait, to be looked at by the
     /// timer: they came, went, or changed inside of a transaction.
     pub pending: BTreeSet<(i32, Box<[u8]>)>,
+    /// Awaited names of which it is still to be seen whether they live on another node of the cluster.
+    pub unchecked: Vec<(i32, Box<[u8]>)>,
     /// Grants whose clients were gone before the reply could be written.
     pub undo: VecDeque<Grant>,
     /// Where queues went meanwhile.

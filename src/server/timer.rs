@@ -53,6 +53,9 @@ const SLOTS_MS: u64 = 1_000;
 /// Names compared at a time.
 const SLOTS_NAMES_MAX: usize = 1_000;
 
+/// Then so many ms until the next of them.
+const SLOTS_SLICE_MS: u64 = 20;
+
 /// Names looked at in one run, when they turn out not to be due.
 const LOOKS_MAX: usize = 100;
 
@@ -212,10 +215,9 @@ fn look_at_slots(ctx: Ctx<'_>, now: u64, is_primary: bool) {
     if !is_due {
         return;
     }
-    if is_primary {
-        waiters::dismiss_strangers(ctx, SLOTS_NAMES_MAX);
-    }
-    let next = (WAITING.get(main) > 0).then(|| now.saturating_add(SLOTS_MS));
+    let has_more = is_primary && waiters::dismiss_strangers(ctx, SLOTS_NAMES_MAX);
+    let wait = if has_more { SLOTS_SLICE_MS } else { SLOTS_MS };
+    let next = (WAITING.get(main) > 0).then(|| now.saturating_add(wait));
     STATE.with(main, |state| state.timers.slots_due = next);
 }
 
@@ -277,10 +279,10 @@ fn look(ctx: Ctx<'_>, db: i32, name: &[u8], is_primary: bool) {
     let access = if is_primary { Access::Settle } else { Access::Peek };
     let mut key = Key::open(ctx, own.get(), access);
     let Held::Queue(value) = key.held() else {
-        waiters::look(main, db, name, None);
+        waiters::look(ctx, db, name, None);
         return;
     };
-    waiters::look(main, db, name, Some(value));
+    waiters::look(ctx, db, name, Some(value));
     if is_primary && serve_and_note(ctx, &own, value) {
         drop(key);
         ctx.signal_modified(own.get());

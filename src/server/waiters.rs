@@ -8,7 +8,7 @@
 
 use super::clock;
 use super::ffi::{Blocked, BlockedId, ClientId, Ctx, Main, Str};
-use super::reply::Out;
+use super::reply::{Out, Refusal};
 use super::run::{self, Done, Travel};
 use super::state::{RENDERERS, STATE, WAITING};
 use super::timer;
@@ -98,10 +98,23 @@ fn answer_nothing(main: Main, waiter: Waiter<Blocked>) {
     release(main, waiter.handle);
 }
 
-/// Ends the wait of one, with nothing, if it still waits.
-fn dismiss(main: Main, number: u64) {
-    if let Some(waiter) = STATE.with(main, |state| state.waits.take(number)) {
-        answer_nothing(main, waiter);
+/// Ends the wait of one, if it still waits, for a queue that lives elsewhere now. Who wants work asks again anyway; who
+/// awaits a result must not take nothing for an answer.
+fn send_away(main: Main, number: u64) {
+    let Some(waiter) = STATE.with(main, |state| state.waits.take(number)) else { return };
+    match waiter.want {
+        Want::Claim(_) => answer_nothing(main, waiter),
+        Want::Result(_) => {
+            waiter.handle.refuse(main, &Refusal::Elsewhere);
+            release(main, waiter.handle);
+        }
+    }
+}
+
+/// Everybody who waits for a queue that lives elsewhere now.
+fn send_all_away(main: Main, db: i32, name: &[u8]) {
+    for number in STATE.with(main, |state| state.waits.numbers_at(db, name)) {
+        send_away(main, number);
     }
 }
 
@@ -282,7 +295,11 @@ fn answer(main: Main, db: i32, name: &[u8], id: &[u8], write: impl Fn(&mut dyn O
 
 /// Looks at what is awaited of a queue that came, went, or changed unseen. `value`: the queue that
 /// is there now.
-pub fn look(main: Main, db: i32, name: &[u8], value: Option<&Value>) {
+pub fn look(ctx: Ctx<'_>, db: i32, name: &[u8], value: Option<&Value>) {
+    let main = ctx.main();
+    if value.is_none() && timer::IS_CLUSTER.get(main) && ctx.is_elsewhere(name) {
+        return send_all_away(main, db, name);
+    }
     let ids = STATE.with(main, |state| state.waits.awaited_ids(db, name));
     for id in ids {
         let found = value.and_then(|value| Some((value, value.queue.find(Id::parse(&id))?)));
@@ -299,16 +316,21 @@ pub fn look(main: Main, db: i32, name: &[u8], value: Option<&Value>) {
     }
 }
 
-/// In a cluster: those who wait for keys that live elsewhere now are sent away with nothing, so that
-/// they ask again and are told where. Looks at up to so many names.
-pub fn dismiss_strangers(ctx: Ctx<'_>, most: usize) {
+/// In a cluster: those who wait for keys that live elsewhere now are sent away, so that they ask again and are told
+/// where. Looks at up to so many names; says whether there are more.
+pub fn dismiss_strangers(ctx: Ctx<'_>, most: usize) -> bool {
     let main = ctx.main();
-    let names = STATE.with(main, |state| state.waits.names(None));
-    for (db, name) in names.into_iter().take(most) {
-        if ctx.is_elsewhere(&name) {
-            for number in STATE.with(main, |state| state.waits.numbers_at(db, &name)) {
-                dismiss(main, number);
-            }
+    STATE.with(main, |state| {
+        if state.unchecked.is_empty() {
+            state.unchecked = state.waits.names(None);
+        }
+    });
+    for _ in 0..most {
+        let Some((db, name)) = STATE.with(main, |state| state.unchecked.pop()) else { return false };
+        let is_awaited = STATE.with(main, |state| state.waits.is_awaited(db, &name));
+        if is_awaited && ctx.is_elsewhere(&name) {
+            send_all_away(main, db, &name);
         }
     }
+    STATE.with(main, |state| !state.unchecked.is_empty())
 }

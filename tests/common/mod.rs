@@ -6,12 +6,14 @@
 
 mod client;
 mod clock;
+mod cluster;
 mod lab;
 mod queue;
 mod server;
 
 pub use client::{Client, Reply, ToArg, encode};
 pub use clock::Clock;
+pub use cluster::Cluster;
 pub use lab::{Lab, Test, run, soak};
 pub use queue::*;
 pub use server::Server;

@@ -14,6 +14,7 @@ mod common;
 mod blocking;
 mod bytes;
 mod clocks;
+mod cluster;
 mod errors;
 mod formats;
 mod groups;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         ("races", races::TESTS),
         ("time", time::TESTS),
         ("clocks", clocks::TESTS),
+        ("cluster", cluster::TESTS),
         ("keys", keys::TESTS),
         ("moves", moves::TESTS),
         ("persistence", persistence::TESTS),
