@@ -2,7 +2,7 @@
 
 use super::circuit::Circuit;
 use super::group::GroupName;
-use super::job::{Slot, State};
+use super::job::{Slot, Spent, State};
 use super::op::{Effects, Outcome, Scope};
 use super::serial::Id;
 use super::settings::{GroupPatch, SettingsPatch, TenantPatch};
@@ -15,17 +15,16 @@ impl Queue {
             return false;
         }
         let now = self.clock.now;
-        let ordered = self.jobs.get(slot).is_some_and(|job| self.is_ordered(job));
+        let ordered = self.jobs.get(slot).is_some_and(|job| self.is_ordered(&job));
         self.shift(slot, |job| {
             job.state = State::Ready;
             job.since = if ordered { job.enqueued } else { now };
             job.at = 0;
             job.touched = now;
-            job.attempts = 0;
-            job.crashes = 0;
-            job.refusals = 0;
+            job.spent = Spent::default();
             if let Some(more) = &mut job.more {
-                more.deadline = more.options.deadline.map(|length| now.saturating_add(length));
+                let deadline = more.options.as_ref().and_then(|options| options.deadline);
+                more.deadline = deadline.map(|length| now.saturating_add(length));
                 more.value = None;
                 more.error = None;
                 more.reason = None;
@@ -53,7 +52,7 @@ impl Queue {
     pub(super) fn redrive_all(&mut self, count: usize, fx: &mut Effects<'_>) -> Outcome {
         let mut taken: usize = 0;
         while taken < count {
-            let Some((_, slot)) = self.dead.first() else { break };
+            let Some(slot) = self.timed.dead.first() else { break };
             if !self.revive(slot) {
                 break;
             }
@@ -76,9 +75,7 @@ impl Queue {
         while taken < count {
             let first = match state {
                 State::Ready => self.first_ready(),
-                _ => {
-                    self.timelines_of(state).find_map(|(_, timeline)| timeline.first()).map(|(_, slot)| slot)
-                }
+                _ => self.timed.all_of(state).find_map(|(_, timeline)| timeline.first()),
             };
             let Some(slot) = first else { break };
             self.remove(slot, fx);

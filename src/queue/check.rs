@@ -24,7 +24,6 @@ impl Queue {
     /// The first violation found, with the invariant's number.
     pub fn audit(&self) -> Result<(), String> {
         let mut counts = Counts::default();
-        let mut heap_bytes = 0usize;
         let mut deadlines = 0;
         let mut arrivals = BTreeSet::new();
         let mut by_group = BTreeMap::<u32, Counts>::new();
@@ -36,22 +35,21 @@ impl Queue {
             let id = job.id();
             hold!(arrivals.insert(job.arrival), "I3: arrival number {} is used twice", job.arrival);
             hold!(self.find(id) == Some(slot), "I1: {id:?} is not found by its id");
-            self.audit_container(slot, job)?;
-            self.audit_job(job).map_err(|text| format!("{text}: {id:?}"))?;
-            heap_bytes = heap_bytes.saturating_add(job.heap_bytes());
+            self.audit_container(slot, &job)?;
+            self.audit_job(&job).map_err(|text| format!("{text}: {id:?}"))?;
             deadlines = usize::from(job.pending_deadline().is_some()).saturating_add(deadlines);
             if let Some(count) = counts.of(job.state) {
                 *count = count.saturating_add(1);
             }
         }
         hold!(counts == self.counts, "I2: counts are {:?}, found {counts:?}", self.counts);
-        hold!(heap_bytes == self.heap_bytes, "I2: heap bytes are {}, found {heap_bytes}", self.heap_bytes);
+        self.jobs.audit()?;
         for (state, len) in [
-            (State::Delayed, self.delayed.len().saturating_add(self.delayed_wall.len())),
-            (State::Active, self.leases.len()),
-            (State::Done, self.done.len()),
-            (State::Dead, self.dead.len()),
-            (State::Cancelled, self.cancelled.len()),
+            (State::Delayed, self.timed.delayed.len().saturating_add(self.timed.delayed_wall.len())),
+            (State::Active, self.timed.leases.len()),
+            (State::Done, self.timed.done.len()),
+            (State::Dead, self.timed.dead.len()),
+            (State::Cancelled, self.timed.cancelled.len()),
         ] {
             hold!(
                 len == counts.get(state),
@@ -61,9 +59,9 @@ impl Queue {
             );
         }
         hold!(
-            self.deadlines.len() == deadlines,
+            self.timed.deadlines.len() == deadlines,
             "I1: {} deadlines for {deadlines} jobs",
-            self.deadlines.len()
+            self.timed.deadlines.len()
         );
         for (number, group) in self.groups.iter_after(None) {
             let found = by_group.remove(&number.0).unwrap_or_default();
@@ -87,30 +85,33 @@ impl Queue {
     }
 
     /// I1, I6, I7: the job is in the container of its state under the key of its fields.
-    fn audit_container(&self, slot: super::Slot, job: &Job) -> Result<(), String> {
-        let key = (job.at, job.arrival);
-        let found = match job.state {
-            State::Ready => {
-                let group = self.groups.get(job.group);
-                group.is_some_and(|group| group.ready.contains(job.priority, (job.since, job.arrival), slot))
-            }
-            State::Delayed if job.follows_wall => self.delayed_wall.contains(key, slot),
-            State::Delayed => self.delayed.contains(key, slot),
-            State::Active => self.leases.contains(key, slot),
-            State::Done => self.done.contains(key, slot),
-            State::Dead => self.dead.contains(key, slot),
-            State::Cancelled => self.cancelled.contains(key, slot),
+    fn audit_container(&self, slot: super::Slot, job: &Job<'_>) -> Result<(), String> {
+        let (jobs, timed) = (&self.jobs, &self.timed);
+        let timeline = match job.state {
+            State::Ready => None,
+            State::Delayed if job.follows_wall => Some(&timed.delayed_wall),
+            State::Delayed => Some(&timed.delayed),
+            State::Active => Some(&timed.leases),
+            State::Done => Some(&timed.done),
+            State::Dead => Some(&timed.dead),
+            State::Cancelled => Some(&timed.cancelled),
+        };
+        let found = match timeline {
+            Some(timeline) => timeline.get((job.at, job.arrival), jobs.at_of()) == Some(slot),
+            None => self.groups.get(job.group).is_some_and(|group| {
+                group.ready.contains(job.priority, (job.since, job.arrival), slot, jobs.since_of())
+            }),
         };
         hold!(found, "I1: {:?} is not in the container of {}", job.id(), job.state.name());
         if let Some(deadline) = job.pending_deadline() {
-            let found = self.deadlines.contains((deadline, job.arrival), slot);
+            let found = timed.deadlines.get((deadline, job.arrival), jobs.deadline_of()) == Some(slot);
             hold!(found, "I1: {:?} is not among the deadlines", job.id());
         }
         Ok(())
     }
 
     /// What must be true of one job in its state.
-    fn audit_job(&self, job: &Job) -> Result<(), String> {
+    fn audit_job(&self, job: &Job<'_>) -> Result<(), String> {
         let is_final = job.state.is_final();
         hold!(
             job.arrival > Serial::NONE && job.arrival <= self.clock.serial,
@@ -125,7 +126,7 @@ impl Queue {
             job.state != State::Active || (job.token > Serial::NONE && job.deliveries > 0),
             "I4: active without a token"
         );
-        let deadline = job.more.as_ref().and_then(|more| more.deadline);
+        let deadline = job.more.and_then(|more| more.deadline);
         hold!(deadline.is_none() || !is_final, "a deadline on a job that ended");
         hold!(deadline.is_none_or(|at| at <= INSTANT_MS_MAX), "deadline out of range");
         hold!(!job.follows_wall || job.state == State::Delayed, "follows the wall clock without a delay");
@@ -133,15 +134,15 @@ impl Queue {
         hold!(!job.cancelling || job.state == State::Active, "cancelling, but not active");
         hold!(!job.acked || matches!(job.state, State::Done | State::Cancelled), "acked, but not done");
         hold!(job.state != State::Done || job.acked, "done, but not acked");
-        let reason = job.more.as_ref().and_then(|more| more.reason);
+        let reason = job.more.and_then(|more| more.reason);
         hold!(reason.is_some() == (job.state == State::Dead), "I5: a reason goes with dead jobs only");
-        if let Some(more) = job.more.as_deref() {
+        if let Some(more) = job.more {
             if let Some(failures) = &more.failures {
                 let instants = failures.0;
                 hold!(instants.is_sorted() && instants.last() > Some(&0), "false instants of failures");
                 hold!(instants.last() <= Some(&self.clock.now), "it failed in the future");
             }
-            hold!(*more != super::job::More::default(), "an empty box is kept");
+            hold!(!more.is_empty(), "an empty record is kept");
             hold!(
                 more.last_worker.is_none() || job.state == State::Dead,
                 "last worker on a job that is not dead"
@@ -159,11 +160,12 @@ impl Queue {
                 "I2: a worker is not found by its name"
             );
             hold!(worker.first_seen <= self.clock.now, "a worker was first seen in the future");
-            for ((token, _), slot) in worker.held.iter() {
-                let token = Serial(token);
+            let mut last = Serial::NONE;
+            for slot in worker.held.iter() {
                 let job = self.jobs.get(slot).filter(|job| job.state == State::Active);
-                let is_owner = job.is_some_and(|job| job.worker == number && job.token == token);
-                hold!(is_owner, "I4: a worker holds {token}, which is not its own");
+                let token = job.filter(|job| job.worker == number && job.token > last).map(|job| job.token);
+                last =
+                    token.ok_or_else(|| format!("I4: behind {last}, a worker holds what is not its own"))?;
             }
             held = held.saturating_add(worker.held.len());
         }

@@ -2,12 +2,13 @@
 
 use super::circuit::Throttle;
 use super::group::{Group, Terms};
-use super::job::{Job, Reason, Slot, State};
+use super::job::{Draft, Fields, Job, Reason, Slot, State};
 use super::limits::{self, clip};
 use super::mover::Ending;
 use super::op::{Claim, Delivery, Effects, Failure, Held, Outcome};
 use super::registry::WorkerNo;
 use super::serial::Serial;
+use super::store::DELIVERIES_MAX;
 use super::{Error, Queue, backoff};
 
 /// What a group needs to know when it is told something.
@@ -89,8 +90,8 @@ impl Queue {
     }
 
     /// Whether the job's group is ordered.
-    pub(super) fn is_ordered(&self, job: &Job) -> bool {
-        let group = self.groups.get(job.group);
+    pub(super) fn is_ordered(&self, fields: &Fields) -> bool {
+        let group = self.groups.get(fields.group);
         group.is_some_and(|group| group.terms(&self.settings.group).ordered)
     }
 
@@ -105,7 +106,12 @@ impl Queue {
         while fx.claimed.len() < claim.count && expired < limits::SWEEP_SLICE && self.has_serials(1) {
             let Some(slot) = self.take_ready() else { break };
             fx.changed = true;
-            if self.jobs.get(slot).and_then(Job::pending_deadline).is_some_and(|at| at <= self.clock.now) {
+            if self
+                .jobs
+                .get(slot)
+                .and_then(|job| job.pending_deadline())
+                .is_some_and(|at| at <= self.clock.now)
+            {
                 self.bury(slot, Reason::Deadline, fx);
                 expired = expired.saturating_add(1);
             } else {
@@ -141,14 +147,14 @@ impl Queue {
             job.touched = now;
             job.token = token;
             job.worker = worker;
-            job.deliveries = job.deliveries.saturating_add(1);
+            job.deliveries = job.deliveries.saturating_add(1).min(DELIVERIES_MAX);
         });
         self.totals.delivered = self.totals.delivered.wrapping_add(1);
     }
 
     /// Puts an active job back in its place, or ends it if it was cancelled meanwhile.
     pub(super) fn give_back(&mut self, slot: Slot, fx: &mut Effects<'_>) {
-        self.edit(slot, Job::clear_deadline);
+        self.edit(slot, Draft::clear_deadline);
         self.take_back(slot, fx);
     }
 
@@ -203,20 +209,21 @@ impl Queue {
                 return if repeated { Ok(Outcome::Acked(false)) } else { Err(Error::Stale) };
             }
         };
+        let Some(job) = self.jobs.get(slot) else { return Ok(Outcome::Acked(false)) };
+        let (cancelling, of_job) = (job.cancelling, job.options().ttl);
         fx.changed = true;
-        self.note_run(slot);
-        self.owner_seen(slot);
-        if let Some(worker) = self.owner(slot) {
+        self.recent.ran(self.clock.now.saturating_sub(job.touched));
+        if let Some(worker) = self.registry.get_mut(job.worker) {
+            worker.last_seen = worker.last_seen.max(self.clock.now);
             worker.done = worker.done.saturating_add(1);
         }
         self.tell_troubled(slot, |group, told, token| {
             group.circuit.answered(token, told.last);
             group.throttle = group.throttle.and_then(|throttle| throttle.succeeded(token, told.terms.now));
         });
-        if self.is_cancelling(slot) {
+        if cancelling {
             self.finish_cancelled(slot, true, fx);
         } else {
-            let of_job = self.jobs.get(slot).and_then(|job| job.options().ttl);
             let of_queue = if result.is_some() { self.settings.result_ttl } else { self.settings.ttl };
             let ttl = ttl.or(of_job).unwrap_or(of_queue);
             self.finish(slot, &Ending { state: State::Done, ttl, result, reason: None, acked: true }, fx);
@@ -250,9 +257,9 @@ impl Queue {
         }
         let now = self.clock.now;
         self.edit(slot, |job| {
-            job.attempts = job.attempts.saturating_add(1);
+            job.spent.attempts = job.spent.attempts.saturating_add(1);
             job.note_failure(now);
-            job.refusals = 0;
+            job.spent.refusals = 0;
             job.more().error = error.map(clip);
         });
         let Some(job) = self.jobs.get(slot) else { return Err(Error::NoJob) };
@@ -265,13 +272,13 @@ impl Queue {
             self.bury(slot, Reason::Failed, fx);
             return Ok(Outcome::State(State::Dead));
         }
-        if allowed.is_some_and(|allowed| job.attempts >= allowed) {
+        if allowed.is_some_and(|allowed| job.spent.attempts >= allowed) {
             self.bury(slot, Reason::Attempts, fx);
             return Ok(Outcome::State(State::Dead));
         }
         let wait = match how {
             Failure::RetryAfter(wait) => wait,
-            _ => self.backoff_of(job, job.attempts),
+            _ => self.backoff_of(&job, job.spent.attempts),
         };
         Ok(Outcome::State(self.put_off(slot, wait, false)))
     }
@@ -280,7 +287,7 @@ impl Queue {
     fn refuse(&mut self, slot: Slot, error: Option<&[u8]>, how: Failure, fx: &mut Effects<'_>) -> State {
         self.totals.refused = self.totals.refused.wrapping_add(1);
         self.edit(slot, |job| {
-            job.refusals = job.refusals.saturating_add(u32::from(how == Failure::Unavailable));
+            job.spent.refusals = job.spent.refusals.saturating_add(u32::from(how == Failure::Unavailable));
             job.more().error = error.map(clip);
         });
         let mut alone = false;
@@ -310,13 +317,13 @@ impl Queue {
         // Without a group, the job backs off by itself.
         let wait = match how {
             Failure::Throttled(length) => length,
-            _ => self.backoff_of(job, job.refusals),
+            _ => self.backoff_of(&job, job.spent.refusals),
         };
         self.put_off(slot, wait, true)
     }
 
     /// The job's back-off number `n`, ms.
-    pub(super) fn backoff_of(&self, job: &Job, n: u32) -> u64 {
+    pub(super) fn backoff_of(&self, job: &Job<'_>, n: u32) -> u64 {
         let backoff = job.options().backoff.unwrap_or(self.settings.backoff);
         backoff::wait(backoff, job.arrival, n)
     }
@@ -326,7 +333,7 @@ impl Queue {
     pub(super) fn put_off(&mut self, slot: Slot, wait: u64, keeps_place: bool) -> State {
         let now = self.clock.now;
         let state = if wait == 0 { State::Ready } else { State::Delayed };
-        let ordered = self.jobs.get(slot).is_some_and(|job| self.is_ordered(job));
+        let ordered = self.jobs.get(slot).is_some_and(|job| self.is_ordered(&job));
         self.shift(slot, |job| {
             job.state = state;
             job.touched = if state == State::Ready { now } else { 0 };
@@ -400,7 +407,7 @@ impl Queue {
     ) -> Result<Outcome, Error> {
         let slot = self.current(delivery)?;
         let value = clip(value);
-        if self.jobs.get(slot).and_then(Job::value) != Some(&*value) {
+        if self.jobs.get(slot).and_then(|job| job.value()) != Some(&*value) {
             self.edit(slot, |job| job.more().value = Some(value));
             fx.changed = true;
         }

@@ -100,7 +100,7 @@ pub(super) struct Tenant {
     pub settings: TenantSettings,
     pub gate: Gate,
     /// By turn.
-    rotation: Sorted<u64, GroupNo>,
+    rotation: Sorted<u64, (u64, GroupNo)>,
     names: HashMap<Box<[u8]>, GroupNo>,
     /// What it got, times [`STRIDE`], divided by its weight.
     pub pass: u64,
@@ -115,13 +115,18 @@ enum Sleeper {
     Tenant(TenantNo),
 }
 
+/// What a list of groups is ordered by: turn, or birth.
+const fn number_of(entry: (u64, GroupNo)) -> u64 {
+    entry.0
+}
+
 /// All groups and tenants of a queue. The nameless group of the nameless tenant is always there.
 #[derive(Clone, Debug)]
 pub(super) struct Groups {
     groups: Slab<GroupNo, Group>,
     tenants: Slab<TenantNo, Tenant>,
     tenant_names: HashMap<Box<[u8]>, TenantNo>,
-    by_birth: Sorted<u64, GroupNo>,
+    by_birth: Sorted<u64, (u64, GroupNo)>,
     tenants_by_birth: BTreeMap<u64, TenantNo>,
     /// By pass, then turn.
     rotation: BTreeMap<(u64, u64), TenantNo>,
@@ -135,6 +140,8 @@ pub(super) struct Groups {
     /// The queue's defaults changed: groups born from here on are still to be looked at.
     pub review: Option<u64>,
     name_bytes: usize,
+    /// Bytes on the heap of the containers of ready jobs.
+    ready_bytes: usize,
     /// Groups that stand in the rotation of a tenant that stands in the queue's.
     eligible: usize,
     /// The nameless group of the nameless tenant, which most jobs belong to.
@@ -209,6 +216,18 @@ impl Tenant {
         self.gate.hold(self.settings.concurrency, self.settings.rate, now)
     }
 
+    /// Whether a look at it would change nothing: it has no limits, and stands in line if it has
+    /// something to hand out.
+    fn is_settled(&self) -> bool {
+        let is_free = self.settings.concurrency.is_none()
+            && self.settings.rate.is_none()
+            && self.gate.paused_until.is_none();
+        is_free
+            && self.wake.is_none()
+            && !self.names.is_empty()
+            && self.turn.is_some() != self.rotation.is_empty()
+    }
+
     fn forgotten_at(&self) -> Option<u64> {
         let plain = self.names.is_empty() && self.settings == TenantSettings::default() && self.born > 0;
         plain.then(|| self.gate.idle_at()).flatten()
@@ -239,6 +258,7 @@ impl Groups {
             pass_floor: 0,
             review: None,
             name_bytes: 0,
+            ready_bytes: 0,
             eligible: 0,
             nameless: None,
         }
@@ -276,7 +296,7 @@ impl Groups {
 
     /// Groups, behind the one with this birth.
     pub fn iter_after(&self, born: Option<u64>) -> impl Iterator<Item = (GroupNo, &Group)> {
-        let numbers = self.by_birth.iter_after(born);
+        let numbers = self.by_birth.iter_after(born, number_of);
         numbers.filter_map(|(_, number)| Some((number, self.groups.get(number)?)))
     }
 
@@ -304,6 +324,7 @@ impl Groups {
             .saturating_add(self.tenants.bytes())
             .saturating_add(self.name_bytes.saturating_mul(2))
             .saturating_add(names)
+            .saturating_add(self.ready_bytes)
     }
 
     fn birth(&mut self) -> u64 {
@@ -337,7 +358,7 @@ impl Groups {
             let Some(tenant) = self.tenants.get_mut(number) else { continue };
             for (_, number) in std::mem::take(&mut tenant.rotation).iter() {
                 self.next_turn = self.next_turn.saturating_add(1);
-                tenant.rotation.insert(self.next_turn, number);
+                tenant.rotation.insert(self.next_turn, (self.next_turn, number), number_of);
                 if let Some(group) = self.groups.get_mut(number) {
                     group.turn = Some(self.next_turn);
                 }
@@ -411,17 +432,17 @@ impl Groups {
         if name.is_empty() && of_tenant.name.is_empty() {
             self.nameless = Some(number);
         }
-        self.by_birth.insert(born, number);
+        self.by_birth.insert(born, (born, number), number_of);
         self.name_bytes = self.name_bytes.saturating_add(name.len());
         Some(number)
     }
 
     fn is_born(&self, born: u64) -> bool {
-        self.by_birth.get(born).is_some() || self.tenants_by_birth.contains_key(&born)
+        self.by_birth.get(born, number_of).is_some() || self.tenants_by_birth.contains_key(&born)
     }
 
     pub fn born(&self, born: u64) -> Option<GroupNo> {
-        self.by_birth.get(born)
+        self.by_birth.get(born, number_of).map(|(_, number)| number)
     }
 
     pub fn tenant_born(&self, born: u64) -> Option<TenantNo> {
@@ -474,6 +495,15 @@ impl Groups {
         }
     }
 
+    /// Puts a ready job in, or takes one out.
+    #[inline]
+    pub fn change_ready<T>(&mut self, number: GroupNo, change: impl FnOnce(&mut Ready) -> T) {
+        let Some(group) = self.groups.get_mut(number) else { return };
+        let before = group.ready.bytes();
+        change(&mut group.ready);
+        self.ready_bytes = self.ready_bytes.saturating_add(group.ready.bytes()).saturating_sub(before);
+    }
+
     /// A grant was undone: its slots in the rates are free again.
     pub fn refund(&mut self, number: GroupNo, token: Serial, terms: Terms) {
         let Some(group) = self.groups.get_mut(number) else { return };
@@ -522,9 +552,14 @@ impl Groups {
         let hold = group.hold(terms);
         let has_work = group.ready.len() > 0;
         let eligible = has_work && hold.is_none();
-        let forgotten_at = group.forgotten_at();
+        let forgotten_at = if has_work { None } else { group.forgotten_at() };
         let wake = if has_work { hold.and_then(Hold::until) } else { forgotten_at };
         let tenant = group.tenant;
+        // What is so nearly always: it stays where it stands, and its tenant has no limits.
+        let stays = eligible == group.turn.is_some() && wake.is_none() && group.wake.is_none();
+        if stays && self.tenants.get(tenant).is_some_and(Tenant::is_settled) {
+            return;
+        }
         if eligible && group.turn.is_none() {
             let turn = self.take_turn();
             self.join_rotation(number, turn);
@@ -571,7 +606,7 @@ impl Groups {
         let Some(group) = self.groups.get_mut(number) else { return };
         group.turn = Some(turn);
         if let Some(tenant) = self.tenants.get_mut(group.tenant) {
-            tenant.rotation.insert(turn, number);
+            tenant.rotation.insert(turn, (turn, number), number_of);
             self.eligible = self.eligible.saturating_add(usize::from(tenant.turn.is_some()));
         }
     }
@@ -581,7 +616,7 @@ impl Groups {
         if let Some(turn) = group.turn.take()
             && let Some(tenant) = self.tenants.get_mut(group.tenant)
         {
-            tenant.rotation.remove(turn);
+            tenant.rotation.remove(turn, (turn, number), number_of);
             self.eligible = self.eligible.saturating_sub(usize::from(tenant.turn.is_some()));
         }
     }
@@ -653,7 +688,7 @@ impl Groups {
     /// Looks at the next group after a default changed. Whether there was one.
     pub fn review_one(&mut self, terms: Terms) -> bool {
         let Some(from) = self.review else { return false };
-        let next = self.by_birth.iter_after(from.checked_sub(1)).next();
+        let next = self.by_birth.iter_after(from.checked_sub(1), number_of).next();
         match next {
             Some((born, number)) => {
                 self.review = Some(born.saturating_add(1));
@@ -666,7 +701,8 @@ impl Groups {
 
     fn forget(&mut self, number: GroupNo) {
         let Some(group) = self.groups.remove(number) else { return };
-        self.by_birth.remove(group.born);
+        self.by_birth.remove(group.born, (group.born, number), number_of);
+        self.ready_bytes = self.ready_bytes.saturating_sub(group.ready.bytes());
         self.name_bytes = self.name_bytes.saturating_sub(group.name.len());
         if let Some(tenant) = self.tenants.get_mut(group.tenant) {
             tenant.names.remove(&group.name);
@@ -716,7 +752,7 @@ impl Groups {
             }
             if let Some(turn) = group.turn {
                 standing = standing.saturating_add(1);
-                if tenant.rotation.get(turn) != Some(number) || turn > self.next_turn {
+                if tenant.rotation.get(turn, number_of) != Some((turn, number)) || turn > self.next_turn {
                     return Err(format!("I13: {name} is not in the rotation"));
                 }
             }
@@ -779,6 +815,11 @@ impl Groups {
             sleepers.saturating_add(self.tenants.iter().filter(|(_, tenant)| tenant.wake.is_some()).count());
         if in_rotations != standing || in_queue != self.rotation.len() || sleepers != self.wakes.len() {
             return Err("I13: rotations or wakes hold what is not there".into());
+        }
+        let ready_bytes =
+            self.groups.iter().fold(0usize, |sum, (_, group)| sum.saturating_add(group.ready.bytes()));
+        if ready_bytes != self.ready_bytes {
+            return Err(format!("I2: {ready_bytes} bytes of ready jobs, kept {}", self.ready_bytes));
         }
         if eligible_groups != self.eligible {
             return Err(format!("I2: {} groups eligible, found {eligible_groups}", self.eligible));

@@ -16,6 +16,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::job::Slot;
 use super::serial::{Id, Serial};
+use super::store::Store;
 use super::timeline::Sorted;
 
 /// All ids of a queue.
@@ -26,26 +27,31 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// The slot with this id; `is_it` says whether a slot's job has it. O(log n).
-    pub fn find(&self, id: Id<'_>, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
+    /// The slot of the job with this id. O(log n).
+    pub fn find(&self, id: Id<'_>, jobs: &Store) -> Option<Slot> {
         match id {
-            Id::Serial(serial) => self.serials.get(serial),
-            Id::Custom(bytes) => self.customs.find(bytes, is_it),
+            Id::Serial(serial) => self.serials.get(serial, jobs.arrival_of()),
+            Id::Custom(bytes) => {
+                let is_it = |slot| jobs.get(slot).is_some_and(|job| job.custom_id() == Some(bytes));
+                self.customs.find(bytes, is_it)
+            }
         }
     }
 
-    /// Adds a slot under an id that no other slot has.
-    pub fn insert(&mut self, id: Id<'_>, slot: Slot) {
+    /// Adds a job under its id, which no other has.
+    pub fn insert(&mut self, id: Id<'_>, slot: Slot, jobs: &Store) {
         match id {
-            Id::Serial(serial) => self.serials.insert(serial, slot),
+            Id::Serial(serial) => self.serials.insert(serial, slot, jobs.arrival_of()),
             Id::Custom(bytes) => self.customs.insert(bytes, slot),
         }
     }
 
-    /// Takes a slot out that was put in under this id.
-    pub fn remove(&mut self, id: Id<'_>, slot: Slot) {
+    /// Takes a job out that was put in under this id.
+    pub fn remove(&mut self, id: Id<'_>, slot: Slot, jobs: &Store) {
         match id {
-            Id::Serial(serial) => drop(self.serials.remove(serial)),
+            Id::Serial(serial) => {
+                self.serials.remove(serial, slot, jobs.arrival_of());
+            }
             Id::Custom(bytes) => self.customs.remove(bytes, slot),
         }
     }

@@ -1,5 +1,7 @@
 //! One job.
 
+use std::ops::{Deref, DerefMut};
+
 use super::group::GroupNo;
 use super::limits::{FAILURES_KEPT, NAME_BYTES_MAX};
 use super::registry::WorkerNo;
@@ -93,13 +95,12 @@ impl Reason {
     }
 }
 
-/// A job as the queue keeps it. Instants are on the queue's duration clock, in ms, unless said
-/// otherwise.
-#[derive(Clone, Debug)]
-pub(super) struct Job {
+/// The plain values of a job. Instants are on the queue's duration clock, in ms, unless said
+/// otherwise. How they are kept, see `store.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fields {
     /// Unique, growing; breaks every tie. The id too, unless the client gave one.
     pub arrival: Serial,
-    pub payload: Box<[u8]>,
     pub group: GroupNo,
     /// Ready order: the instant from which it could run. A returned job keeps it.
     pub since: u64,
@@ -115,14 +116,9 @@ pub(super) struct Job {
     pub token: Serial,
     /// Owner, when active.
     pub worker: WorkerNo,
-    /// How often it was handed out, over all its lives.
+    /// How often it was handed out, over all its lives; at most [`DELIVERIES_MAX`].
     pub deliveries: u32,
-    /// Failures used up.
-    pub attempts: u32,
-    /// Lapses and counted recoveries used up.
-    pub crashes: u32,
-    /// Without a group: how often in a row its endpoint was unavailable.
-    pub refusals: u32,
+    pub spent: Spent,
     pub state: State,
     pub priority: u8,
     /// Delayed: `at` is a wall clock instant.
@@ -133,28 +129,38 @@ pub(super) struct Job {
     pub cancelling: bool,
     /// Final: it ended by an `Ack` of `token`, so repeating that is no error.
     pub acked: bool,
-    /// What few jobs have.
-    pub more: Option<Box<More>>,
 }
 
-/// The seldom used parts of a job.
+/// What a job has used up in this life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spent {
+    /// Failures used up.
+    pub attempts: u32,
+    /// Lapses and counted recoveries used up.
+    pub crashes: u32,
+    /// Without a group: how often in a row its endpoint was unavailable.
+    pub refusals: u32,
+}
+
+/// What few jobs have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct More {
     pub custom_id: Option<Box<[u8]>>,
-    pub options: JobOptions,
+    /// None of them is all default.
+    pub options: Option<Box<JobOptions>>,
     /// The instant at which it is dead if it was never claimed in this life. Kept during the first
     /// delivery, which may turn out not to have reached its worker.
     pub deadline: Option<u64>,
-    /// Progress (waiting, active), result (done), error text (dead; also of the last failure
-    /// while it waits for its retry).
+    /// Progress (waiting, active), result (done).
     pub value: Option<Box<[u8]>>,
     /// The error text of the last failure.
     pub error: Option<Box<[u8]>>,
-    pub reason: Option<Reason>,
     /// Name of the worker of the last delivery, kept for dead jobs.
     pub last_worker: Option<Box<[u8]>>,
     /// When its last deliveries failed or were lost.
     pub failures: Option<Box<Failures>>,
+    pub spent: Spent,
+    pub reason: Option<Reason>,
 }
 
 /// The instants at which the last deliveries of a job failed or were lost in this life, oldest first;
@@ -168,26 +174,129 @@ impl Failures {
     }
 }
 
-impl Job {
-    pub fn id(&self) -> Id<'_> {
-        self.custom_id().map_or(Id::Serial(self.arrival), Id::Custom)
+impl More {
+    /// Whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        let texts = [&self.custom_id, &self.value, &self.error, &self.last_worker];
+        self.spent == Spent::default()
+            && self.options.is_none()
+            && self.deadline.is_none()
+            && self.reason.is_none()
+            && self.failures.is_none()
+            && texts.into_iter().all(Option::is_none)
+    }
+
+    /// Bytes on the heap beyond itself.
+    pub fn heap_bytes(&self) -> usize {
+        let bytes = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| allocated(bytes.len()));
+        let options = self.options.as_ref().map_or(0, |_| allocated(size_of::<JobOptions>()));
+        let failures = self.failures.as_ref().map_or(0, |_| allocated(size_of::<Failures>()));
+        [&self.custom_id, &self.value, &self.error, &self.last_worker]
+            .into_iter()
+            .fold(options.saturating_add(failures), |sum, text| sum.saturating_add(bytes(text)))
+    }
+}
+
+/// A job to look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job<'q> {
+    pub fields: Fields,
+    pub payload: &'q [u8],
+    pub more: Option<&'q More>,
+}
+
+/// A job to be changed: all but its payload. What its containers are ordered by changes only while
+/// it is in none of them, its arrival and its id never.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub fields: Fields,
+    /// `None` or not all default, once it is kept.
+    pub more: Option<More>,
+}
+
+impl Deref for Job<'_> {
+    type Target = Fields;
+    fn deref(&self) -> &Fields {
+        &self.fields
+    }
+}
+
+impl Deref for Draft {
+    type Target = Fields;
+    fn deref(&self) -> &Fields {
+        &self.fields
+    }
+}
+
+impl DerefMut for Draft {
+    fn deref_mut(&mut self) -> &mut Fields {
+        &mut self.fields
+    }
+}
+
+impl Fields {
+    /// A new job: enqueued at `now`, ready since then.
+    pub const fn new(arrival: Serial, group: GroupNo, now: u64) -> Self {
+        Self {
+            arrival,
+            group,
+            since: now,
+            at: 0,
+            enqueued: now,
+            touched: 0,
+            token: Serial::NONE,
+            worker: WorkerNo(0),
+            deliveries: 0,
+            spent: Spent { attempts: 0, crashes: 0, refusals: 0 },
+            state: State::Ready,
+            priority: 0,
+            follows_wall: false,
+            keeps_place: false,
+            cancelling: false,
+            acked: false,
+        }
     }
 
     /// Whether it waits to be handed out again, which holds up an ordered group.
     pub fn is_retry(&self) -> bool {
         self.state == State::Delayed && self.deliveries > 0
     }
+}
 
-    pub fn custom_id(&self) -> Option<&[u8]> {
-        self.more.as_ref()?.custom_id.as_deref()
+impl<'q> Job<'q> {
+    pub fn id(&self) -> Id<'q> {
+        self.custom_id().map_or(Id::Serial(self.arrival), Id::Custom)
+    }
+
+    pub fn custom_id(&self) -> Option<&'q [u8]> {
+        self.more?.custom_id.as_deref()
     }
 
     pub fn options(&self) -> JobOptions {
-        self.more.as_ref().map_or_else(JobOptions::default, |more| more.options)
+        self.more.and_then(|more| more.options.as_deref()).copied().unwrap_or_default()
     }
 
+    pub fn value(&self) -> Option<&'q [u8]> {
+        self.more?.value.as_deref()
+    }
+
+    pub fn error(&self) -> Option<&'q [u8]> {
+        self.more?.error.as_deref()
+    }
+
+    /// The instant at which it is dead if it still waits for its first claim.
+    pub fn pending_deadline(&self) -> Option<u64> {
+        if matches!(self.state, State::Delayed | State::Ready) { self.more?.deadline } else { None }
+    }
+}
+
+impl Draft {
     pub fn more(&mut self) -> &mut More {
         self.more.get_or_insert_default()
+    }
+
+    pub fn options(&self) -> JobOptions {
+        self.more.as_ref().and_then(|more| more.options.as_deref()).copied().unwrap_or_default()
     }
 
     /// A delivery failed or was lost.
@@ -199,47 +308,25 @@ impl Job {
         }
     }
 
-    /// Gives the box back when nothing is in it.
-    pub fn trim(&mut self) {
-        if self.more.as_deref().is_some_and(|more| *more == More::default()) {
-            self.more = None;
-        }
-    }
-
-    pub fn value(&self) -> Option<&[u8]> {
-        self.more.as_ref()?.value.as_deref()
-    }
-
-    pub fn error(&self) -> Option<&[u8]> {
-        self.more.as_ref()?.error.as_deref()
-    }
-
-    /// The instant at which it is dead if it still waits for its first claim.
-    pub fn pending_deadline(&self) -> Option<u64> {
-        if matches!(self.state, State::Delayed | State::Ready) { self.more.as_ref()?.deadline } else { None }
-    }
-
     /// It was claimed: its deadline was kept.
     pub fn clear_deadline(&mut self) {
         if let Some(more) = &mut self.more {
             more.deadline = None;
         }
     }
+}
 
-    /// Bytes on the heap beyond its slot.
-    pub fn heap_bytes(&self) -> usize {
-        let length = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
-        let more = self.more.as_ref().map_or(0, |more| {
-            let failures = more.failures.as_ref().map_or(0, |_| size_of::<Failures>());
-            size_of::<More>()
-                .saturating_add(failures)
-                .saturating_add(length(&more.custom_id))
-                .saturating_add(length(&more.value))
-                .saturating_add(length(&more.error))
-                .saturating_add(length(&more.last_worker))
-        });
-        self.payload.len().saturating_add(more)
-    }
+/// Bytes that the server's allocator takes for so many: size classes of 16 bytes up to 128, then four
+/// to each power of two.
+pub(super) const fn allocated(bytes: usize) -> usize {
+    let spacing_bits = match bytes {
+        0 => return 0,
+        1..=8 => 3,
+        9..=128 => 4,
+        _ => bytes.saturating_sub(1).ilog2().saturating_sub(2),
+    };
+    bytes.next_multiple_of(1 << spacing_bits)
 }
 
 const _: () = assert!(NAME_BYTES_MAX <= u16::MAX as usize);
+const _: () = assert!(allocated(129) == 160 && allocated(160) == 160 && allocated(4_000) == 4_096);

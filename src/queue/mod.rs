@@ -46,6 +46,7 @@ mod settings;
 mod slab;
 pub mod snapshot;
 mod stats;
+mod store;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -72,10 +73,9 @@ pub use view::{Census, Cursor, Filter, GroupView, Holder, JobView, Next, Page, T
 
 use group::{Groups, Terms};
 use index::Index;
-use job::Job;
 use registry::Registry;
-use slab::Slab;
 use stats::Recent;
+use store::Store;
 use timeline::Timeline;
 
 /// A queue: jobs in their containers, a registry of workers, settings, and a clock.
@@ -92,11 +92,17 @@ pub struct Queue {
     registry: Registry,
 
     // What follows is written by the mover alone.
-    jobs: Slab<Slot, Job>,
+    jobs: Store,
     index: Index,
     counts: Counts,
     /// Groups and tenants, with the ready jobs of each.
     groups: Groups,
+    timed: Timed,
+}
+
+/// The containers ordered by instant.
+#[derive(Clone, Debug, Default)]
+struct Timed {
     /// Delayed by duration, by due instant.
     delayed: Timeline,
     /// Delayed until a wall clock instant, by that.
@@ -109,8 +115,43 @@ pub struct Queue {
     cancelled: Timeline,
     /// Jobs, delayed or ready, that are dead if not claimed by then.
     deadlines: Timeline,
-    /// Payloads, values and the like, in bytes.
-    heap_bytes: usize,
+}
+
+impl Timed {
+    /// Where a job in this state is; ready ones are in their groups.
+    const fn of(&mut self, state: State, follows_wall: bool) -> Option<&mut Timeline> {
+        match state {
+            State::Delayed if follows_wall => Some(&mut self.delayed_wall),
+            State::Delayed => Some(&mut self.delayed),
+            State::Ready => None,
+            State::Active => Some(&mut self.leases),
+            State::Done => Some(&mut self.done),
+            State::Dead => Some(&mut self.dead),
+            State::Cancelled => Some(&mut self.cancelled),
+        }
+    }
+
+    /// Those of a state other than ready, each with its rank in a listing's cursor.
+    fn all_of(&self, state: State) -> impl Iterator<Item = (u8, &Timeline)> {
+        let (first, second) = match state {
+            State::Delayed => (Some(&self.delayed), Some(&self.delayed_wall)),
+            State::Ready => (None, None),
+            State::Active => (Some(&self.leases), None),
+            State::Done => (Some(&self.done), None),
+            State::Dead => (Some(&self.dead), None),
+            State::Cancelled => (Some(&self.cancelled), None),
+        };
+        [first, second].into_iter().zip([0, 1]).filter_map(|(timeline, rank)| Some((rank, timeline?)))
+    }
+
+    /// All that hold jobs by state, in the order in which they are persisted.
+    fn by_state(&self) -> impl Iterator<Item = &Timeline> {
+        [&self.delayed, &self.delayed_wall, &self.leases, &self.done, &self.dead, &self.cancelled].into_iter()
+    }
+
+    fn bytes(&self) -> usize {
+        self.by_state().chain([&self.deadlines]).fold(0, |sum, timeline| sum.saturating_add(timeline.bytes()))
+    }
 }
 
 /// How often each thing has happened since the queue was made; modulo 2^64.
@@ -175,18 +216,11 @@ impl Queue {
             totals: Totals::default(),
             recent: Recent::default(),
             registry: Registry::default(),
-            jobs: Slab::default(),
+            jobs: Store::default(),
             index: Index::default(),
             counts: Counts::default(),
             groups: Groups::default(),
-            delayed: Timeline::default(),
-            delayed_wall: Timeline::default(),
-            leases: Timeline::default(),
-            done: Timeline::default(),
-            dead: Timeline::default(),
-            cancelled: Timeline::default(),
-            deadlines: Timeline::default(),
-            heap_bytes: 0,
+            timed: Timed::default(),
         }
     }
 
@@ -198,6 +232,16 @@ impl Queue {
         if self.recent.is_over(self.clock.now) {
             self.recent.turn(self.clock.now, &self.totals);
         }
+        let removed = self.totals.removed;
+        let outcome = self.dispatch(op, fx);
+        // The slots of claimed jobs are still wanted.
+        if removed != self.totals.removed && fx.claimed.is_empty() {
+            self.draw_together(self.totals.removed.wrapping_sub(removed));
+        }
+        outcome
+    }
+
+    fn dispatch(&mut self, op: &Op<'_>, fx: &mut Effects<'_>) -> Result<Outcome, Error> {
         match op {
             Op::Clock(stamp) => {
                 self.set_clock(*stamp, fx);
@@ -299,18 +343,19 @@ impl Queue {
             Some(Hold::Rate(at)) if self.groups.first().is_some() => Some(at),
             _ => None,
         };
-        let first = |timeline: &Timeline| timeline.first().map(|((at, _), _)| at);
+        let first = |timeline: &Timeline| timeline.first().map(|slot| self.jobs.at_of()(slot).0);
+        let timed = &self.timed;
         [
             self.gate.paused_until,
             rate,
             self.groups.next_wake(),
-            first(&self.deadlines),
-            first(&self.delayed),
-            first(&self.delayed_wall).map(|due| now.saturating_add(due).saturating_sub(wall)),
-            first(&self.leases),
-            first(&self.done),
-            first(&self.dead),
-            first(&self.cancelled),
+            timed.deadlines.first().map(|slot| self.jobs.deadline_of()(slot).0),
+            first(&timed.delayed),
+            first(&timed.delayed_wall).map(|due| now.saturating_add(due).saturating_sub(wall)),
+            first(&timed.leases),
+            first(&timed.done),
+            first(&timed.dead),
+            first(&timed.cancelled),
         ]
         .into_iter()
         .flatten()
@@ -331,37 +376,9 @@ impl Queue {
         self.registry.all_seen(now);
     }
 
-    /// The containers of a state other than ready, each with its rank in a listing's cursor.
-    fn timelines_of(&self, state: State) -> impl Iterator<Item = (u8, &Timeline)> {
-        let (first, second) = match state {
-            State::Delayed => (Some(&self.delayed), Some(&self.delayed_wall)),
-            State::Ready => (None, None),
-            State::Active => (Some(&self.leases), None),
-            State::Done => (Some(&self.done), None),
-            State::Dead => (Some(&self.dead), None),
-            State::Cancelled => (Some(&self.cancelled), None),
-        };
-        [first, second].into_iter().zip([0, 1]).filter_map(|(timeline, rank)| Some((rank, timeline?)))
-    }
-
     /// What the eligibility of groups depends on now.
     const fn terms(&self) -> Terms {
         Terms { now: self.clock.now, defaults: self.settings.group }
-    }
-
-    fn container_bytes(&self) -> usize {
-        let ready = self.count(State::Ready).saturating_mul(Timeline::ENTRY_BYTES);
-        [
-            &self.delayed,
-            &self.delayed_wall,
-            &self.leases,
-            &self.done,
-            &self.dead,
-            &self.cancelled,
-            &self.deadlines,
-        ]
-        .into_iter()
-        .fold(self.groups.bytes().saturating_add(ready), |sum, timeline| sum.saturating_add(timeline.bytes()))
     }
 }
 

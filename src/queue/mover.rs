@@ -1,10 +1,9 @@
 //! The one mover: whatever changes a job's state, container and counters does it here, together.
 
 use super::group::GroupNo;
-use super::job::{Job, Reason, Slot, State};
+use super::job::{Draft, Job, Reason, Slot, State};
 use super::op::{Effects, Ended};
-use super::registry::held_key;
-use super::timeline::Timeline;
+use super::serial::Id;
 use super::{Error, Queue, limits};
 
 /// What a job is counted as in its group.
@@ -17,7 +16,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    fn of(job: &Job) -> Self {
+    fn of(job: &Job<'_>) -> Self {
         Self { group: job.group, state: job.state, is_retry: job.is_retry() }
     }
 }
@@ -39,13 +38,14 @@ pub(super) struct Ending<'a> {
 impl Queue {
     /// Takes a new job in. Its id must be free. Its group is to be refreshed then.
     #[inline]
-    pub(super) fn admit(&mut self, job: Job) -> Result<Slot, Error> {
-        let bytes = job.heap_bytes();
-        let slot = self.jobs.insert(job).ok_or(Error::TooMany)?;
-        if let Some(job) = self.jobs.get(slot) {
-            self.index.insert(job.id(), slot);
+    pub(super) fn admit(&mut self, draft: Draft, payload: &[u8]) -> Result<Slot, Error> {
+        let arrival = draft.arrival;
+        let has_own_id = draft.more.as_ref().is_some_and(|more| more.custom_id.is_some());
+        let slot = self.jobs.insert(draft, payload).ok_or(Error::TooMany)?;
+        match self.jobs.get(slot).filter(|_| has_own_id) {
+            Some(job) => self.index.insert(job.id(), slot, &self.jobs),
+            None => self.index.insert(Id::Serial(arrival), slot, &self.jobs),
         }
-        self.heap_bytes = self.heap_bytes.saturating_add(bytes);
         let after = self.link(slot);
         self.count_as(None, after);
         Ok(slot)
@@ -58,7 +58,7 @@ impl Queue {
     }
 
     /// Changes a job in any way but its ids, and moves it to where it then belongs.
-    pub(super) fn shift(&mut self, slot: Slot, change: impl FnOnce(&mut Job)) {
+    pub(super) fn shift(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) {
         let Some(before) = self.unlink(slot) else { return };
         self.edit(slot, change);
         let after = self.link(slot);
@@ -67,19 +67,13 @@ impl Queue {
     }
 
     /// Changes what no container is ordered by.
-    pub(super) fn edit(&mut self, slot: Slot, change: impl FnOnce(&mut Job)) {
-        if let Some(job) = self.jobs.get_mut(slot) {
-            let before = job.heap_bytes();
-            change(job);
-            job.trim();
-            self.heap_bytes = self.heap_bytes.saturating_add(job.heap_bytes()).saturating_sub(before);
-        }
+    pub(super) fn edit(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) {
+        self.jobs.edit(slot, change);
     }
 
     /// Ends a job: reports it, and retains it or not.
     pub(super) fn finish(&mut self, slot: Slot, ending: &Ending<'_>, fx: &mut Effects<'_>) {
-        let Some(job) = self.jobs.get(slot) else { return };
-        if let Some(observer) = &mut fx.observer {
+        if let (Some(observer), Some(job)) = (&mut fx.observer, self.jobs.get(slot)) {
             let value = match ending.state {
                 State::Done => ending.result,
                 State::Dead => job.error(),
@@ -98,9 +92,9 @@ impl Queue {
             return;
         }
         let now = self.clock.now;
-        let last_worker = (ending.state == State::Dead && job.state == State::Active)
-            .then(|| self.registry.name(job.worker).map(Box::from))
-            .flatten();
+        let owner = self.jobs.get(slot).filter(|job| job.state == State::Active).map(|job| job.worker);
+        let last_worker = owner.filter(|_| ending.state == State::Dead);
+        let last_worker = last_worker.and_then(|worker| self.registry.name(worker)).map(Box::from);
         let expires = ending.ttl.map_or(u64::MAX, |ttl| now.saturating_add(ttl));
         self.shift(slot, |job| {
             job.state = ending.state;
@@ -138,25 +132,42 @@ impl Queue {
     fn discard(&mut self, slot: Slot) {
         let Some(before) = self.unlink(slot) else { return };
         self.count_as(Some(before), None);
-        if let Some(job) = self.jobs.remove(slot) {
-            self.index.remove(job.id(), slot);
-            self.heap_bytes = self.heap_bytes.saturating_sub(job.heap_bytes());
+        if let Some(job) = self.jobs.get(slot) {
+            self.index.remove(job.id(), slot, &self.jobs);
+            self.jobs.remove(slot);
             self.totals.removed = self.totals.removed.wrapping_add(1);
         }
         self.refresh_group(before.group);
+    }
+
+    /// After jobs have gone, moves as many of those left, at most, to where their room can be shared. No
+    /// slot that somebody still holds may be used after that.
+    pub(super) fn draw_together(&mut self, gone: u64) {
+        for _ in 0..gone {
+            let Some(from) = self.jobs.stray() else { return };
+            let Some(job) = self.jobs.get(from) else { return };
+            self.index.remove(job.id(), from, &self.jobs);
+            self.unlink(from);
+            let Some(to) = self.jobs.settle(from) else { return };
+            if let Some(job) = self.jobs.get(to) {
+                self.index.insert(job.id(), to, &self.jobs);
+            }
+            self.link(to);
+        }
     }
 
     /// Evicts one job if more are retained than the settings allow. Whether it did.
     pub(super) fn evict_over_keep(&mut self, fx: &mut Effects<'_>) -> bool {
         let victim = if self.over_keep_done() {
             // Of both, the one that would expire first.
-            [self.done.first(), self.cancelled.first()].into_iter().flatten().min_by_key(|&(key, _)| key)
+            let both = [self.timed.done.first(), self.timed.cancelled.first()];
+            both.into_iter().flatten().min_by_key(|&slot| self.jobs.at_of()(slot))
         } else if self.over_keep_dead() {
-            self.dead.first()
+            self.timed.dead.first()
         } else {
             None
         };
-        let Some((_, slot)) = victim else { return false };
+        let Some(slot) = victim else { return false };
         self.remove(slot, fx);
         true
     }
@@ -170,40 +181,28 @@ impl Queue {
         self.settings.keep_dead.is_some_and(|limit| self.count(State::Dead) as u64 > limit)
     }
 
-    /// The container ordered by instant that a job in this state is in.
-    fn timeline(&mut self, state: State, follows_wall: bool) -> Option<&mut Timeline> {
-        match state {
-            State::Delayed if follows_wall => Some(&mut self.delayed_wall),
-            State::Delayed => Some(&mut self.delayed),
-            State::Ready => None,
-            State::Active => Some(&mut self.leases),
-            State::Done => Some(&mut self.done),
-            State::Dead => Some(&mut self.dead),
-            State::Cancelled => Some(&mut self.cancelled),
-        }
-    }
-
     /// Takes a job out of its containers. What it was counted as.
     #[inline]
     fn unlink(&mut self, slot: Slot) -> Option<Counted> {
-        let job = self.jobs.get(slot)?;
-        let (counted, follows_wall, priority) = (Counted::of(job), job.follows_wall, job.priority);
-        let (arrival, since, at) = (job.arrival, job.since, job.at);
+        let jobs = &self.jobs;
+        let job = jobs.get(slot)?;
+        let counted = Counted::of(&job);
         if let Some(deadline) = job.pending_deadline() {
-            self.deadlines.remove((deadline, arrival));
+            self.timed.deadlines.remove((deadline, job.arrival), slot, jobs.deadline_of());
         }
-        if counted.state == State::Active {
-            let (worker, token) = (job.worker, job.token);
-            if let Some(worker) = self.registry.get_mut(worker) {
-                worker.held.remove(held_key(token));
+        if job.state == State::Active
+            && let Some(worker) = self.registry.get_mut(job.worker)
+        {
+            worker.held.remove(job.token, slot, jobs.token_of());
+        }
+        match self.timed.of(job.state, job.follows_wall) {
+            Some(timeline) => {
+                timeline.remove((job.at, job.arrival), slot, jobs.at_of());
             }
-        }
-        match self.timeline(counted.state, follows_wall) {
-            Some(timeline) => drop(timeline.remove((at, arrival))),
             None => {
-                if let Some(group) = self.groups.get_mut(counted.group) {
-                    group.ready.remove(priority, (since, arrival));
-                }
+                let key = (job.since, job.arrival);
+                self.groups
+                    .change_ready(job.group, |ready| ready.remove(job.priority, key, slot, jobs.since_of()));
             }
         }
         Some(counted)
@@ -212,24 +211,23 @@ impl Queue {
     /// Puts a job into the containers where it belongs. What it is to be counted as.
     #[inline]
     fn link(&mut self, slot: Slot) -> Option<Counted> {
-        let job = self.jobs.get(slot)?;
-        let (counted, follows_wall, priority) = (Counted::of(job), job.follows_wall, job.priority);
-        let (arrival, since, at) = (job.arrival, job.since, job.at);
+        let jobs = &self.jobs;
+        let job = jobs.get(slot)?;
+        let counted = Counted::of(&job);
         if let Some(deadline) = job.pending_deadline() {
-            self.deadlines.insert((deadline, arrival), slot);
+            self.timed.deadlines.insert((deadline, job.arrival), slot, jobs.deadline_of());
         }
-        if counted.state == State::Active {
-            let (worker, token) = (job.worker, job.token);
-            if let Some(worker) = self.registry.get_mut(worker) {
-                worker.held.insert(held_key(token), slot);
-            }
+        if job.state == State::Active
+            && let Some(worker) = self.registry.get_mut(job.worker)
+        {
+            worker.held.insert(job.token, slot, jobs.token_of());
         }
-        match self.timeline(counted.state, follows_wall) {
-            Some(timeline) => timeline.insert((at, arrival), slot),
+        match self.timed.of(job.state, job.follows_wall) {
+            Some(timeline) => timeline.insert((job.at, job.arrival), slot, jobs.at_of()),
             None => {
-                if let Some(group) = self.groups.get_mut(counted.group) {
-                    group.ready.insert(priority, (since, arrival), slot);
-                }
+                self.groups.change_ready(job.group, |ready| {
+                    ready.insert(job.priority, (job.since, job.arrival), slot, jobs.since_of())
+                });
             }
         }
         Some(counted)

@@ -1,11 +1,10 @@
 //! What producers do: enqueue, cancel, reschedule.
 
-use super::job::{Job, Slot, State};
+use super::job::{Draft, Fields, Job, More, Slot, State};
 use super::mover::Ending;
 use super::op::{Cancel, Effects, Enqueue, IfExists, Outcome, When};
-use super::registry::WorkerNo;
 use super::serial::{Id, Serial};
-use super::{Error, Queue};
+use super::{Error, JobOptions, Queue};
 
 /// Where a job that may run from some instant on goes.
 struct Due {
@@ -64,35 +63,21 @@ impl Queue {
             if first == Serial::NONE {
                 first = arrival;
             }
-            let mut job = Job {
-                arrival,
-                payload: (*payload).into(),
-                group,
-                since: now,
-                at: due.as_ref().map_or(0, |due| due.at),
-                enqueued: now,
-                touched: 0,
-                token: Serial::NONE,
-                worker: WorkerNo::default(),
-                deliveries: 0,
-                attempts: 0,
-                crashes: 0,
-                refusals: 0,
-                state: if due.is_some() { State::Delayed } else { State::Ready },
-                priority: op.priority,
-                follows_wall: due.as_ref().is_some_and(|due| due.follows_wall),
-                keeps_place: false,
-                cancelling: false,
-                acked: false,
-                more: None,
-            };
-            if op.id.is_some() || op.options != super::JobOptions::default() {
-                let more = job.more();
-                more.custom_id = op.id.map(|(id, _)| id.into());
-                more.options = op.options;
-                more.deadline = deadline;
+            let mut fields = Fields::new(arrival, group, now);
+            fields.priority = op.priority;
+            if let Some(due) = &due {
+                fields.state = State::Delayed;
+                fields.at = due.at;
+                fields.follows_wall = due.follows_wall;
             }
-            self.admit(job)?;
+            let options = (op.options != JobOptions::default()).then(|| Box::new(op.options));
+            let more = (op.id.is_some() || options.is_some()).then(|| More {
+                custom_id: op.id.map(|(id, _)| id.into()),
+                options,
+                deadline,
+                ..More::default()
+            });
+            self.admit(Draft { fields, more }, payload)?;
         }
         self.refresh_group(group);
         self.totals.enqueued = self.totals.enqueued.wrapping_add(payloads.len() as u64);
@@ -126,7 +111,7 @@ impl Queue {
 
     /// Ends a job cancelled: its own TTL, else that of results.
     pub(super) fn finish_cancelled(&mut self, slot: Slot, acked: bool, fx: &mut Effects<'_>) {
-        let options = self.jobs.get(slot).map(Job::options).unwrap_or_default();
+        let options = self.jobs.get(slot).map(|job| job.options()).unwrap_or_default();
         let ttl = options.ttl.unwrap_or(self.settings.result_ttl);
         self.finish(slot, &Ending { state: State::Cancelled, ttl, result: None, reason: None, acked }, fx);
     }
@@ -144,7 +129,7 @@ impl Queue {
         }
         let now = self.clock.now;
         let due = self.due(when);
-        let ordered = self.is_ordered(job);
+        let ordered = self.is_ordered(&job);
         if when.is_some() {
             check_deadline(job.pending_deadline(), due.as_ref(), now)?;
         }
@@ -174,7 +159,7 @@ impl Queue {
     }
 
     /// The job with this id, and where it lies.
-    pub(super) fn lookup(&self, id: Id<'_>) -> Option<(Slot, &Job)> {
+    pub(super) fn lookup(&self, id: Id<'_>) -> Option<(Slot, Job<'_>)> {
         let slot = self.find(id)?;
         Some((slot, self.jobs.get(slot)?))
     }

@@ -6,17 +6,13 @@ use hashbrown::HashMap;
 
 use super::job::Slot;
 use super::serial::Serial;
-use super::timeline::{Key, Timeline};
+use super::store::{Store, WORKERS_MAX};
+use super::timeline::Sorted;
 use super::view::WorkerView;
 
 /// Number of a worker: given in order of registration, never reused in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WorkerNo(pub u64);
-
-/// What a worker holds is ordered by token.
-pub(super) const fn held_key(token: Serial) -> Key {
-    (token.0, Serial::NONE)
-}
 
 /// A worker.
 #[derive(Clone, Debug)]
@@ -30,7 +26,7 @@ pub(super) struct Worker {
     pub failed: u64,
     pub crashed: u64,
     /// What it holds, oldest token first.
-    pub held: Timeline,
+    pub held: Sorted<Serial, Slot>,
 }
 
 impl Worker {
@@ -128,7 +124,7 @@ impl Registry {
             self.seen_number(number, now);
             return Some((number, false));
         }
-        let number = WorkerNo(self.next);
+        let number = WorkerNo(Some(self.next).filter(|&next| next < WORKERS_MAX)?);
         let worker = Worker {
             name: name.into(),
             first_seen: now,
@@ -136,7 +132,7 @@ impl Registry {
             done: 0,
             failed: 0,
             crashed: 0,
-            held: Timeline::default(),
+            held: Sorted::default(),
         };
         self.add(number, worker).map(|()| (number, true))
     }
@@ -167,9 +163,8 @@ impl Registry {
     }
 
     /// What a worker holds, oldest token first, behind `after`.
-    pub fn held_by(&self, name: &[u8], after: Option<Serial>) -> impl Iterator<Item = (Serial, Slot)> {
+    pub fn held_by(&self, name: &[u8], after: Option<Serial>, jobs: &Store) -> impl Iterator<Item = Slot> {
         let worker = self.number(name).and_then(|number| self.get(number));
-        let held = worker.into_iter().flat_map(move |worker| worker.held.iter_after(after.map(held_key)));
-        held.map(|((token, _), slot)| (Serial(token), slot))
+        worker.into_iter().flat_map(move |worker| worker.held.iter_after(after, jobs.token_of()))
     }
 }

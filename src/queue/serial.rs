@@ -47,11 +47,11 @@ impl Serial {
 
     /// Reads the shown form. `None` unless it is exactly what [`fmt::Display`] writes.
     #[must_use]
+    #[inline]
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let dash = text.iter().position(|&byte| byte == b'-')?;
-        let (ms, sequence) = (text.get(..dash)?, text.get(dash.checked_add(1)?..)?);
-        let (ms, sequence) = (canonical(ms)?, canonical(sequence)?);
-        (ms <= u64::MAX >> SEQUENCE_BITS && sequence <= SEQUENCE_MASK)
+        let (ms, rest) = canonical(text)?;
+        let (sequence, rest) = canonical(rest.strip_prefix(b"-")?)?;
+        (rest.is_empty() && ms <= u64::MAX >> SEQUENCE_BITS && sequence <= SEQUENCE_MASK)
             .then_some(Self(ms << SEQUENCE_BITS | sequence))
     }
 
@@ -73,29 +73,46 @@ pub const SHOWN_BYTES_MAX: usize = 22;
 const _: () = assert!(u64::MAX >> SEQUENCE_BITS < 100_000_000_000_000 && SEQUENCE_MASK < 10_000_000);
 
 /// Writes `value` in decimal so that it ends before `end`; returns where it starts.
-fn put_digits(buffer: &mut [u8], end: usize, mut value: u64) -> usize {
+#[inline]
+fn put_digits(buffer: &mut [u8; SHOWN_BYTES_MAX], end: usize, mut value: u64) -> usize {
     let mut at = end;
-    loop {
-        at = at.wrapping_sub(1);
-        let Some(byte) = buffer.get_mut(at) else { return 0 };
+    // Two at a time: half the divisions.
+    while value >= 10 {
         // A digit is the last four bits of its character.
-        *byte = b'0' | (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return at;
+        let pair = [b'0' | (value % 100 / 10) as u8, b'0' | (value % 10) as u8];
+        value /= 100;
+        at = at.saturating_sub(2);
+        if let Some(place) = buffer.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+            *place = pair;
         }
     }
+    if value > 0 || at == end {
+        at = at.saturating_sub(1);
+        if let Some(place) = buffer.get_mut(at) {
+            *place = b'0' | value as u8;
+        }
+    }
+    // A pair may have begun with a zero.
+    if buffer.get(at) == Some(&b'0') && at.saturating_add(1) < end { at.saturating_add(1) } else { at }
 }
 
-/// A decimal number without sign or leading zeros, and of at most 19 digits, which fit.
-fn canonical(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 19 || (digits.len() > 1 && digits.first() == Some(&b'0')) {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |value, byte| {
+/// The decimal number at the front, without sign or leading zeros and of at most 19 digits, which
+/// fit; and what is behind it.
+#[inline]
+fn canonical(text: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0u64;
+    let mut rest = text;
+    while let Some((byte, behind)) = rest.split_first() {
         let digit = byte.wrapping_sub(b'0');
-        (digit < 10).then(|| value.wrapping_mul(10).wrapping_add(u64::from(digit)))
-    })
+        if digit > 9 {
+            break;
+        }
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        rest = behind;
+    }
+    let digits = text.len().saturating_sub(rest.len());
+    let is_canonical = (1..=19).contains(&digits) && (digits == 1 || text.first() != Some(&b'0'));
+    is_canonical.then_some((value, rest))
 }
 
 impl fmt::Display for Serial {

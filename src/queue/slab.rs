@@ -33,13 +33,22 @@ pub(super) struct Slab<N, T> {
     numbers: PhantomData<fn() -> N>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Chunk<T> {
     /// Grows up to [`CHUNK`].
     entries: Vec<Option<T>>,
     used: usize,
     /// No entry below this one is free.
     lowest_free: usize,
+}
+
+/// With the same room.
+impl<T: Clone> Clone for Chunk<T> {
+    fn clone(&self) -> Self {
+        let mut entries = Vec::with_capacity(self.entries.capacity());
+        entries.extend_from_slice(&self.entries);
+        Self { entries, ..*self }
+    }
 }
 
 impl<N, T> Default for Slab<N, T> {

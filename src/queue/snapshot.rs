@@ -4,13 +4,14 @@
 use super::circuit::{Circuit, Throttle};
 use super::gate::Gate;
 use super::group::{GroupName, Groups};
-use super::job::{Failures, Job, More, Reason, State};
+use super::job::{Draft, Failures, Fields, Job, More, Reason, Spent, State};
 use super::limits::{CLOCK_MS_MAX, FAILURES_KEPT, INSTANT_MS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX};
 use super::rate::Bucket;
-use super::registry::{Worker, WorkerNo, held_key};
-use super::serial::Serial;
+use super::registry::{Worker, WorkerNo};
+use super::serial::{Id, Serial};
 use super::settings::{GroupSettings, TenantSettings};
 use super::stats::{Minute, Recent, Span};
+use super::store::{DELIVERIES_MAX, WORKERS_MAX};
 use super::{JobOptions, Queue, Settings, Stamp, Totals};
 
 /// Everything of a queue but its jobs.
@@ -199,20 +200,18 @@ impl Queue {
 
     /// The jobs, container by container, each in its order.
     pub fn records(&self) -> impl Iterator<Item = JobRecord<'_>> {
-        let timed =
-            [&self.delayed, &self.delayed_wall, &self.leases, &self.done, &self.dead, &self.cancelled];
-        let timed = timed.into_iter().flat_map(|timeline| timeline.iter()).map(|(_, slot)| slot);
+        let timed = self.timed.by_state().flat_map(|timeline| timeline.iter());
         let groups = self.groups.iter_after(None);
-        let ready = groups.flat_map(|(_, group)| group.ready.iter_after(None)).map(|(_, _, slot)| slot);
-        ready.chain(timed).filter_map(|slot| self.jobs.get(slot)).map(|job| self.record(job))
+        let ready = groups.flat_map(|(_, group)| group.ready.iter());
+        ready.chain(timed).filter_map(|slot| self.jobs.get(slot)).map(|job| self.record(&job))
     }
 
-    fn record<'q>(&'q self, job: &'q Job) -> JobRecord<'q> {
+    fn record<'q>(&'q self, job: &Job<'q>) -> JobRecord<'q> {
         JobRecord {
             group: self.groups.get(job.group).map_or(0, |group| group.born),
-            refusals: job.refusals,
+            refusals: job.spent.refusals,
             arrival: job.arrival,
-            payload: &job.payload,
+            payload: job.payload,
             since: job.since,
             at: job.at,
             enqueued: job.enqueued,
@@ -220,17 +219,17 @@ impl Queue {
             token: job.token,
             worker: job.worker.0,
             deliveries: job.deliveries,
-            attempts: job.attempts,
-            crashes: job.crashes,
+            attempts: job.spent.attempts,
+            crashes: job.spent.crashes,
             state: job.state,
             priority: job.priority,
             follows_wall: job.follows_wall,
             keeps_place: job.keeps_place,
             cancelling: job.cancelling,
             acked: job.acked,
-            more: job.more.as_deref().map(|more| MoreRecord {
+            more: job.more.map(|more| MoreRecord {
                 custom_id: more.custom_id.as_deref(),
-                options: more.options,
+                options: job.options(),
                 deadline: more.deadline,
                 value: more.value.as_deref(),
                 error: more.error.as_deref(),
@@ -354,7 +353,7 @@ impl Builder {
         let worker = WorkerNo(record.worker);
         if record.state == State::Active {
             let holder = self.queue.registry.get(worker).ok_or("an active job without a worker")?;
-            if holder.held.get(held_key(record.token)).is_some() {
+            if holder.held.get(record.token, self.queue.jobs.token_of()).is_some() {
                 return Err(format!("token {} is there twice", record.token));
             }
         }
@@ -364,9 +363,11 @@ impl Builder {
                 return Err("a text is too long".into());
             }
         }
-        let job = Job {
+        if record.deliveries > DELIVERIES_MAX || record.worker >= WORKERS_MAX {
+            return Err("a delivery is out of range".into());
+        }
+        let fields = Fields {
             arrival: record.arrival,
-            payload: record.payload.into(),
             group: self.queue.groups.born(record.group).ok_or("a job without a group")?,
             since: record.since,
             at: record.at,
@@ -375,32 +376,31 @@ impl Builder {
             token: record.token,
             worker,
             deliveries: record.deliveries,
-            attempts: record.attempts,
-            crashes: record.crashes,
-            refusals: record.refusals,
+            spent: Spent { attempts: record.attempts, crashes: record.crashes, refusals: record.refusals },
             state: record.state,
             priority: record.priority,
             follows_wall: record.follows_wall,
             keeps_place: record.keeps_place,
             cancelling: record.cancelling,
             acked: record.acked,
-            more: record.more.as_ref().map(|more| {
-                Box::new(More {
-                    custom_id: more.custom_id.map(Box::from),
-                    options: more.options,
-                    deadline: more.deadline,
-                    value: more.value.map(Box::from),
-                    error: more.error.map(Box::from),
-                    reason: more.reason,
-                    last_worker: more.last_worker.map(Box::from),
-                    failures: more.failures.map(|instants| Box::new(Failures(instants))),
-                })
-            }),
         };
-        if self.queue.find(job.id()).is_some() {
+        let more = record.more.as_ref().map(|more| More {
+            custom_id: more.custom_id.map(Box::from),
+            options: (more.options != JobOptions::default()).then(|| Box::new(more.options)),
+            deadline: more.deadline,
+            value: more.value.map(Box::from),
+            error: more.error.map(Box::from),
+            last_worker: more.last_worker.map(Box::from),
+            failures: more.failures.map(|instants| Box::new(Failures(instants))),
+            spent: Spent::default(),
+            reason: more.reason,
+        });
+        let id = more.as_ref().and_then(|more| more.custom_id.as_deref());
+        if self.queue.find(id.map_or(Id::Serial(record.arrival), Id::Custom)).is_some() {
             return Err("an id is there twice".into());
         }
-        self.queue.admit(job).map(drop).map_err(|error| format!("a job is refused: {error:?}"))
+        let admitted = self.queue.admit(Draft { fields, more }, record.payload);
+        admitted.map(drop).map_err(|error| format!("a job is refused: {error:?}"))
     }
 
     /// The whole queue, audited.

@@ -26,22 +26,30 @@ impl Queue {
             self.gate.paused_until = None;
         } else if self.groups.wake_one(terms) {
             // It is in line now, or forgotten.
-        } else if let Some(slot) = self.deadlines.due(now) {
+        } else if let Some(slot) = self.timed.deadlines.due(now, self.jobs.deadline_of()) {
             self.bury(slot, Reason::Deadline, fx);
-        } else if let Some(slot) = self.delayed.due(now) {
+        } else if let Some(slot) = self.due_delay() {
             self.come_due(slot);
-        } else if let Some(slot) = self.delayed_wall.due(self.clock.wall) {
-            self.come_due(slot);
-        } else if let Some(slot) = self.leases.due(now) {
+        } else if let Some(slot) = self.timed.leases.due(now, self.jobs.at_of()) {
             self.lapse(slot, fx);
-        } else if let Some(slot) =
-            self.done.due(now).or_else(|| self.dead.due(now)).or_else(|| self.cancelled.due(now))
-        {
+        } else if let Some(slot) = self.expired() {
             self.remove(slot, fx);
         } else {
             return self.evict_over_keep(fx) || self.groups.review_one(terms);
         }
         true
+    }
+
+    fn due_delay(&self) -> Option<Slot> {
+        let at_of = || self.jobs.at_of();
+        let by_duration = self.timed.delayed.due(self.clock.now, at_of());
+        by_duration.or_else(|| self.timed.delayed_wall.due(self.clock.wall, at_of()))
+    }
+
+    fn expired(&self) -> Option<Slot> {
+        let timed = &self.timed;
+        let retained = [&timed.done, &timed.dead, &timed.cancelled].into_iter();
+        retained.filter_map(|timeline| timeline.due(self.clock.now, self.jobs.at_of())).next()
     }
 
     /// A delayed job can run from the instant on at which it was due.
@@ -51,7 +59,7 @@ impl Queue {
         let due = due.max(job.enqueued).min(self.clock.now);
         let since = if job.keeps_place {
             job.since
-        } else if self.is_ordered(job) {
+        } else if self.is_ordered(&job) {
             job.enqueued
         } else {
             due
@@ -76,10 +84,10 @@ impl Queue {
         let Some(job) = self.jobs.get(slot) else { return };
         // The first lapse is forgiven at once; later ones wait, so that a job that kills its
         // workers does not stand in front of everybody.
-        match job.crashes.saturating_sub(1) {
+        match job.spent.crashes.saturating_sub(1) {
             0 => self.give_back(slot, fx),
             further => {
-                let wait = self.backoff_of(job, further);
+                let wait = self.backoff_of(&job, further);
                 self.put_off(slot, wait, true);
             }
         }
@@ -100,7 +108,7 @@ impl Queue {
         }
         let now = self.clock.now;
         self.edit(slot, |job| {
-            job.crashes = job.crashes.saturating_add(1);
+            job.spent.crashes = job.spent.crashes.saturating_add(1);
             job.note_failure(now);
         });
         let Some(job) = self.jobs.get(slot) else { return true };
@@ -108,7 +116,7 @@ impl Queue {
         if job.cancelling {
             self.finish_cancelled(slot, false, fx);
             true
-        } else if allowed.is_some_and(|allowed| job.crashes > allowed) {
+        } else if allowed.is_some_and(|allowed| job.spent.crashes > allowed) {
             self.bury(slot, Reason::Crashes, fx);
             true
         } else {
@@ -134,13 +142,8 @@ impl Queue {
         for &number in &workers {
             let left = recover.count.saturating_sub(recovered.taken);
             let Some(worker) = self.registry.get(number) else { continue };
-            let slots: Vec<Slot> = worker
-                .held
-                .iter()
-                .map(|(_, slot)| slot)
-                .take_while(|&slot| self.is_older(slot, recover))
-                .take(left)
-                .collect();
+            let held = worker.held.iter().take_while(|&slot| self.is_older(slot, recover));
+            let slots: Vec<Slot> = held.take(left).collect();
             if !slots.is_empty() {
                 recovered.by_worker.push((worker.name.clone(), slots.len()));
                 recovered.taken = recovered.taken.saturating_add(slots.len());
@@ -158,7 +161,7 @@ impl Queue {
                 // They have to be looked at one by one: a page of them is enough to say "more".
                 Some(_) => {
                     let held = worker.held.iter().take(limits::COUNT_MAX);
-                    held.take_while(|&(_, slot)| self.is_older(slot, recover)).count()
+                    held.take_while(|&slot| self.is_older(slot, recover)).count()
                 }
             };
             recovered.remaining = recovered.remaining.saturating_add(remaining);
@@ -177,7 +180,7 @@ impl Queue {
         let now = self.clock.now;
         let mut recovered = Recovered::default();
         // Lapsed leases are few, as sweeps take them; yet no more are looked at than for a page.
-        let due = self.leases.iter().take_while(|&((at, _), _)| at <= now).map(|(_, slot)| slot);
+        let due = self.timed.leases.iter().take_while(|&slot| self.jobs.at_of()(slot).0 <= now);
         let due = due.take(limits::LIST_SCAN_MAX);
         let mut matching = due
             .filter(|&slot| self.is_older(slot, recover))

@@ -1,6 +1,6 @@
 //! The ordered containers: by instant and arrival, and by priority, instant and arrival.
 //!
-//! They hold slots and know nothing of what is in them.
+//! They hold slots, 4 bytes each, and are told what these stand for.
 
 use std::collections::VecDeque;
 
@@ -18,120 +18,176 @@ pub(super) type Timeline = Sorted<Key, Slot>;
 /// Entries of a full chunk.
 const CHUNK: usize = 128;
 
-/// Small values ordered by a unique key.
+/// Small entries ordered by a unique key, which is looked up by a function that is always given
+/// along: a slot's key stands in its job.
 ///
 /// A list of sorted chunks: what queues do nearly always, appending at the end, taking from the
 /// front, and finding neighbours of what was found before, touches one chunk and moves nothing.
 /// Elsewhere it is two binary searches and a move within a chunk; now and then the list of chunks
 /// moves by one, some 48 bytes for each 128 entries.
 #[derive(Clone, Debug)]
-pub(super) struct Sorted<K, V> {
+pub(super) struct Sorted<K, E> {
     /// None is empty, but for a single one that is kept.
-    chunks: VecDeque<Chunk<K, V>>,
+    chunks: VecDeque<Chunk<K, E>>,
     len: usize,
+    /// Entries that the chunks have room for.
+    room: usize,
+    /// No key is above this one. `None`: there is none.
+    end: Option<K>,
 }
 
-#[derive(Clone, Debug)]
-struct Chunk<K, V> {
+#[derive(Debug)]
+struct Chunk<K, E> {
     /// Not above its first key, and above the last one of the chunk before.
     from: K,
-    entries: VecDeque<(K, V)>,
+    entries: VecDeque<E>,
 }
 
-impl<K, V> Default for Sorted<K, V> {
-    fn default() -> Self {
-        Self { chunks: VecDeque::new(), len: 0 }
+/// With the same room.
+impl<K: Clone, E: Clone> Clone for Chunk<K, E> {
+    fn clone(&self) -> Self {
+        let mut entries = VecDeque::with_capacity(self.entries.capacity());
+        entries.extend(self.entries.iter().cloned());
+        Self { from: self.from.clone(), entries }
     }
 }
 
-impl<K: Copy + Ord, V: Copy + PartialEq> Sorted<K, V> {
-    /// Bytes that one entry takes, about: chunks are full, but for those split or shrunk.
-    pub const ENTRY_BYTES: usize = size_of::<(K, V)>() + size_of::<(K, V)>() / 6;
+impl<K, E> Default for Sorted<K, E> {
+    fn default() -> Self {
+        Self { chunks: VecDeque::new(), len: 0, room: 0, end: None }
+    }
+}
 
+impl<K: Copy + Ord, E: Copy + PartialEq> Sorted<K, E> {
     /// The chunk in which a key is or would be.
     fn chunk_of(&self, key: K) -> usize {
         self.chunks.partition_point(|chunk| chunk.from <= key).saturating_sub(1)
     }
 
     /// The chunk and the place in it of an entry.
-    fn locate(&self, key: K) -> Option<(usize, usize)> {
-        if self.first().is_some_and(|(first, _)| first == key) {
+    fn locate(&self, key: K, key_of: impl Fn(E) -> K) -> Option<(usize, usize)> {
+        if self.first().is_some_and(|first| key_of(first) == key) {
             return Some((0, 0));
         }
         let number = self.chunk_of(key);
-        let place = self.chunks.get(number)?.entries.binary_search_by_key(&key, |&(key, _)| key).ok()?;
+        let entries = &self.chunks.get(number)?.entries;
+        let place = entries.binary_search_by_key(&key, |&entry| key_of(entry)).ok()?;
         Some((number, place))
     }
 
-    /// Adds an entry under a key that is not there.
-    pub fn insert(&mut self, key: K, value: V) {
+    /// Adds an entry under its key, which is not there.
+    #[inline]
+    pub fn insert(&mut self, key: K, entry: E, key_of: impl Fn(E) -> K) {
         self.len = self.len.saturating_add(1);
-        let last = self.chunks.back().and_then(|chunk| chunk.entries.back());
-        if last.is_none_or(|&(last, _)| last < key) {
-            match self.chunks.back_mut() {
-                Some(chunk) if chunk.entries.is_empty() => {
-                    chunk.from = key;
-                    chunk.entries.push_back((key, value));
-                }
-                Some(chunk) if chunk.entries.len() < CHUNK => chunk.entries.push_back((key, value)),
-                last => {
-                    // The first chunk grows with what it holds; behind a full one, another will fill up.
-                    let room = if last.is_some() { CHUNK } else { 1 };
-                    let mut entries = VecDeque::with_capacity(room);
-                    entries.push_back((key, value));
-                    self.chunks.push_back(Chunk { from: key, entries });
-                }
-            }
-            return;
-        }
-        let number = self.chunk_of(key);
-        let Some(chunk) = self.chunks.get_mut(number) else { return };
-        let place = chunk.entries.partition_point(|&(other, _)| other < key);
-        chunk.from = chunk.from.min(key);
-        chunk.entries.insert(place, (key, value));
-        if chunk.entries.len() > CHUNK {
-            let entries = chunk.entries.split_off(CHUNK / 2);
-            if let Some(&(from, _)) = entries.front() {
-                self.chunks.insert(number.saturating_add(1), Chunk { from, entries });
+        // What is done nearly always: a later one, and there is room.
+        if self.end < Some(key) {
+            self.end = Some(key);
+            if let Some(chunk) = self.chunks.back_mut()
+                && !chunk.entries.is_empty()
+                && chunk.entries.len() < chunk.entries.capacity().min(CHUNK)
+            {
+                chunk.entries.push_back(entry);
+                return;
             }
         }
+        self.insert_anywhere(key, entry, key_of);
     }
 
-    /// The value that was under the key.
-    pub fn remove(&mut self, key: K) -> Option<V> {
-        let (number, place) = self.locate(key)?;
+    fn insert_anywhere(&mut self, key: K, entry: E, key_of: impl Fn(E) -> K) {
+        let last = self.chunks.back().and_then(|chunk| chunk.entries.back());
+        let number = if last.is_none_or(|&last| key_of(last) < key) {
+            if self.chunks.back().is_none_or(|chunk| chunk.entries.len() >= CHUNK) {
+                // The first chunk grows with what it holds; behind a full one, another will fill up.
+                let room = if self.chunks.is_empty() { 1 } else { CHUNK };
+                self.chunks.reserve_exact(usize::from(self.chunks.is_empty()));
+                let entries = VecDeque::with_capacity(room);
+                self.room = self.room.saturating_add(entries.capacity());
+                self.chunks.push_back(Chunk { from: key, entries });
+            }
+            self.chunks.len().saturating_sub(1)
+        } else {
+            self.chunk_for(key, &key_of)
+        };
+        let Some(chunk) = self.chunks.get_mut(number) else { return };
+        let before = chunk.entries.capacity();
+        if chunk.entries.is_empty() || key < chunk.from {
+            chunk.from = key;
+        }
+        match chunk.entries.back() {
+            Some(&last) if key < key_of(last) => {
+                let place = chunk.entries.partition_point(|&other| key_of(other) < key);
+                chunk.entries.insert(place, entry);
+            }
+            _ => chunk.entries.push_back(entry),
+        }
+        self.room = self.room.saturating_add(chunk.entries.capacity()).saturating_sub(before);
+    }
+
+    /// The chunk that a key belongs to, with room for it: a full one is split in two.
+    fn chunk_for(&mut self, key: K, key_of: impl Fn(E) -> K) -> usize {
+        let number = self.chunk_of(key);
+        let Some(chunk) = self.chunks.get_mut(number).filter(|chunk| chunk.entries.len() >= CHUNK) else {
+            return number;
+        };
+        let entries = chunk.entries.split_off(CHUNK / 2);
+        let Some(&first) = entries.front() else { return number };
+        let (next, from) = (number.saturating_add(1), key_of(first));
+        self.room = self.room.saturating_add(entries.capacity());
+        self.chunks.insert(next, Chunk { from, entries });
+        if key < from { number } else { next }
+    }
+
+    /// Takes an entry out that is under this key. Whether it was there.
+    pub fn remove(&mut self, key: K, entry: E, key_of: impl Fn(E) -> K) -> bool {
+        let is_first = self.first() == Some(entry);
+        let place = if is_first { Some((0, 0)) } else { self.locate(key, key_of) };
+        place.and_then(|(number, place)| self.remove_at(number, place)).is_some()
+    }
+
+    fn remove_at(&mut self, number: usize, place: usize) -> Option<E> {
         let chunk = self.chunks.get_mut(number)?;
-        let (_, value) = chunk.entries.remove(place)?;
+        let entry = if place == 0 { chunk.entries.pop_front() } else { chunk.entries.remove(place) }?;
         self.len = self.len.saturating_sub(1);
+        if self.len == 0 {
+            self.end = None;
+        }
         let left = chunk.entries.len();
         if left < CHUNK / 4 && self.chunks.len() > 1 {
             self.tidy(number, left);
         }
-        Some(value)
+        Some(entry)
     }
 
     /// Gives back the room of a chunk that has become small.
     fn tidy(&mut self, number: usize, left: usize) {
+        let room = |chunk: Option<&Chunk<K, E>>| chunk.map_or(0, |chunk| chunk.entries.capacity());
+        let next = number.saturating_add(1);
+        let before = room(self.chunks.get(number)).saturating_add(room(self.chunks.get(next)));
+        let mut after = before;
         if left == 0 {
+            after = room(self.chunks.get(next));
             self.chunks.remove(number);
-        } else if let Some(next) = self.chunks.get(number.saturating_add(1))
-            && next.entries.len() < CHUNK / 2
-            && let Some(mut next) = self.chunks.remove(number.saturating_add(1))
+        } else if self.chunks.get(next).is_some_and(|next| next.entries.len() < CHUNK / 2)
+            && let Some(mut emptied) = self.chunks.remove(next)
             && let Some(chunk) = self.chunks.get_mut(number)
         {
-            chunk.entries.append(&mut next.entries);
+            chunk.entries.append(&mut emptied.entries);
+            after = chunk.entries.capacity();
         } else if let Some(chunk) = self.chunks.get_mut(number)
             && number > 0
             && chunk.entries.capacity() > left.saturating_mul(4)
         {
+            let full = chunk.entries.capacity();
             chunk.entries.shrink_to(left.saturating_mul(2));
+            after = before.saturating_sub(full).saturating_add(chunk.entries.capacity());
         }
+        self.room = self.room.saturating_add(after).saturating_sub(before);
         if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
             self.chunks.shrink_to(self.chunks.len().saturating_mul(2));
         }
     }
 
-    pub fn first(&self) -> Option<(K, V)> {
+    pub fn first(&self) -> Option<E> {
         self.chunks.front()?.entries.front().copied()
     }
 
@@ -143,28 +199,27 @@ impl<K: Copy + Ord, V: Copy + PartialEq> Sorted<K, V> {
         self.len == 0
     }
 
-    pub const fn bytes(&self) -> usize {
-        self.len.saturating_mul(Self::ENTRY_BYTES)
+    /// Bytes on the heap. O(1).
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        let chunks = self.chunks.capacity().saturating_mul(size_of::<Chunk<K, E>>());
+        self.room.saturating_mul(size_of::<E>()).saturating_add(chunks)
     }
 
-    pub fn get(&self, key: K) -> Option<V> {
-        let (number, place) = self.locate(key)?;
-        self.chunks.get(number)?.entries.get(place).map(|&(_, value)| value)
+    pub fn get(&self, key: K, key_of: impl Fn(E) -> K) -> Option<E> {
+        let (number, place) = self.locate(key, key_of)?;
+        self.chunks.get(number)?.entries.get(place).copied()
     }
 
-    pub fn contains(&self, key: K, value: V) -> bool {
-        self.get(key) == Some(value)
+    pub fn iter(&self) -> impl Iterator<Item = E> {
+        self.chunks.iter().flat_map(|chunk| &chunk.entries).copied()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (K, V)> {
-        self.iter_after(None)
-    }
-
-    pub fn iter_after(&self, key: Option<K>) -> impl Iterator<Item = (K, V)> {
+    pub fn iter_after(&self, key: Option<K>, key_of: impl Fn(E) -> K) -> impl Iterator<Item = E> {
         let number = key.map_or(0, |key| self.chunk_of(key));
         let place = key.map_or(0, |key| {
             let chunk = self.chunks.get(number);
-            chunk.map_or(0, |chunk| chunk.entries.partition_point(|&(other, _)| other <= key))
+            chunk.map_or(0, |chunk| chunk.entries.partition_point(|&other| key_of(other) <= key))
         });
         let head =
             self.chunks.get(number).into_iter().flat_map(move |chunk| chunk.entries.iter().skip(place));
@@ -175,8 +230,8 @@ impl<K: Copy + Ord, V: Copy + PartialEq> Sorted<K, V> {
 
 impl Timeline {
     /// The first entry, if its instant is not after `now`.
-    pub fn due(&self, now: u64) -> Option<Slot> {
-        self.first().filter(|&((at, _), _)| at <= now).map(|(_, slot)| slot)
+    pub fn due(&self, now: u64, key_of: impl Fn(Slot) -> Key) -> Option<Slot> {
+        self.first().filter(|&slot| key_of(slot).0 <= now)
     }
 }
 
@@ -188,6 +243,8 @@ pub(super) struct Ready {
     /// the last and is kept.
     ranks: SmallVec<[(u8, Timeline); 1]>,
     len: usize,
+    /// Bytes of the timelines on the heap.
+    bytes: usize,
 }
 
 impl Ready {
@@ -197,54 +254,76 @@ impl Ready {
         self.ranks.binary_search_by_key(&rank, |&(rank, _)| rank)
     }
 
-    pub fn insert(&mut self, priority: u8, key: Key, slot: Slot) {
+    #[inline]
+    pub fn insert(&mut self, priority: u8, key: Key, slot: Slot, since_of: impl Fn(Slot) -> Key) {
         let place = self.place(priority).unwrap_or_else(|place| {
             self.ranks.insert(place, (u8::MAX.saturating_sub(priority), Timeline::default()));
             place
         });
         if let Some((_, timeline)) = self.ranks.get_mut(place) {
-            timeline.insert(key, slot);
+            let before = timeline.bytes();
+            timeline.insert(key, slot, since_of);
             self.len = self.len.saturating_add(1);
+            self.bytes = self.bytes.saturating_add(timeline.bytes()).saturating_sub(before);
         }
     }
 
     /// Whether the entry was there.
-    pub fn remove(&mut self, priority: u8, key: Key) -> bool {
+    #[inline]
+    pub fn remove(&mut self, priority: u8, key: Key, slot: Slot, since_of: impl Fn(Slot) -> Key) -> bool {
         let Ok(place) = self.place(priority) else { return false };
         let Some((_, timeline)) = self.ranks.get_mut(place) else { return false };
-        let removed = timeline.remove(key).is_some();
+        let before = timeline.bytes();
+        let removed = timeline.remove(key, slot, since_of);
+        let mut after = timeline.bytes();
         if timeline.is_empty() && self.ranks.len() > 1 {
             self.ranks.remove(place);
+            after = 0;
         }
+        self.bytes = self.bytes.saturating_add(after).saturating_sub(before);
         self.len = self.len.saturating_sub(usize::from(removed));
         removed
     }
 
-    pub fn contains(&self, priority: u8, key: Key, slot: Slot) -> bool {
+    pub fn contains(&self, priority: u8, key: Key, slot: Slot, since_of: impl Fn(Slot) -> Key) -> bool {
         let timeline = self.place(priority).ok().and_then(|place| self.ranks.get(place));
-        timeline.is_some_and(|(_, timeline)| timeline.contains(key, slot))
+        timeline.is_some_and(|(_, timeline)| timeline.get(key, since_of) == Some(slot))
     }
 
     pub fn first(&self) -> Option<Slot> {
-        self.ranks.iter().find_map(|(_, timeline)| timeline.first()).map(|(_, slot)| slot)
+        self.ranks.iter().find_map(|(_, timeline)| timeline.first())
     }
 
     /// The least instant over all priorities. O(priorities in use).
-    pub fn oldest(&self) -> Option<u64> {
-        self.ranks.iter().filter_map(|(_, timeline)| Some(timeline.first()?.0.0)).min()
+    pub fn oldest(&self, since_of: impl Fn(Slot) -> Key) -> Option<u64> {
+        self.ranks.iter().filter_map(|(_, timeline)| Some(since_of(timeline.first()?).0)).min()
     }
 
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Rank, key and slot, in the order in which they will be claimed.
-    pub fn iter_after(&self, from: Option<(u8, Key)>) -> impl Iterator<Item = (u8, Key, Slot)> {
+    /// Bytes on the heap, but for a list of several priorities. O(1).
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// In the order in which they will be claimed.
+    pub fn iter(&self) -> impl Iterator<Item = Slot> {
+        self.ranks.iter().flat_map(|(_, timeline)| timeline.iter())
+    }
+
+    /// Rank and slot, in the order in which they will be claimed.
+    pub fn iter_after(
+        &self,
+        from: Option<(u8, Key)>,
+        since_of: impl Fn(Slot) -> Key + Copy,
+    ) -> impl Iterator<Item = (u8, Slot)> {
         let least = from.map_or(0, |(rank, _)| rank);
         let ranks = self.ranks.iter().filter(move |&&(rank, _)| rank >= least);
         ranks.flat_map(move |&(rank, ref timeline)| {
             let key = from.filter(|&(first, _)| first == rank).map(|(_, key)| key);
-            timeline.iter_after(key).map(move |(key, slot)| (rank, key, slot))
+            timeline.iter_after(key, since_of).map(move |slot| (rank, slot))
         })
     }
 }
@@ -254,6 +333,15 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    /// A slot whose number tells its key.
+    fn slot(at: u64, arrival: u64) -> Slot {
+        Slot((at << 16 | arrival) as u32)
+    }
+
+    fn key_of(slot: Slot) -> Key {
+        (u64::from(slot.0 >> 16), Serial(u64::from(slot.0 & 0xFFFF)))
+    }
 
     #[test]
     fn agrees_with_a_tree_and_gives_memory_back() {
@@ -269,22 +357,23 @@ mod tests {
             if dice(10) < if growing { 7 } else { 2 } {
                 // Mostly at the end, sometimes anywhere.
                 let at = if dice(4) == 0 { dice(round + 1) } else { round };
-                timeline.insert((at, Serial(round)), Slot(round as u32));
-                model.insert((at, Serial(round)), Slot(round as u32));
+                timeline.insert((at, Serial(round)), slot(at, round), key_of);
+                model.insert((at, Serial(round)), slot(at, round));
             } else {
                 let nth = if dice(3) == 0 { dice(model.len() as u64 + 1) as usize } else { 0 };
                 let key = model.keys().nth(nth).copied().unwrap_or((round, Serial(0)));
-                assert_eq!(timeline.get(key), model.get(&key).copied());
-                assert_eq!(timeline.remove(key), model.remove(&key));
-                assert_eq!(timeline.remove(key), None);
+                assert_eq!(timeline.get(key, key_of), model.get(&key).copied());
+                let entry = slot(key.0, key.1.0);
+                assert_eq!(timeline.remove(key, entry, key_of), model.remove(&key).is_some());
+                assert!(!timeline.remove(key, entry, key_of));
             }
             assert_eq!(timeline.len(), model.len());
-            assert_eq!(timeline.first(), model.first_key_value().map(|(&key, &slot)| (key, slot)));
+            assert_eq!(timeline.first(), model.first_key_value().map(|(_, &slot)| slot));
             if round % 500 == 0 {
-                assert!(timeline.iter().eq(model.iter().map(|(&key, &slot)| (key, slot))));
+                assert!(timeline.iter().eq(model.values().copied()));
                 let from = (dice(round + 1), Serial(dice(round + 1)));
                 let behind = model.range((std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded));
-                assert!(timeline.iter_after(Some(from)).eq(behind.map(|(&key, &slot)| (key, slot))));
+                assert!(timeline.iter_after(Some(from), key_of).eq(behind.map(|(_, &slot)| slot)));
                 assert!(
                     timeline.chunks.len() == 1
                         || timeline.chunks.iter().all(|chunk| !chunk.entries.is_empty())
@@ -293,10 +382,11 @@ mod tests {
                 assert!(fill >= CHUNK / 8 || timeline.len() < CHUNK, "{fill} entries in a chunk");
             }
         }
-        while let Some((key, _)) = timeline.first() {
-            timeline.remove(key);
+        while let Some(slot) = timeline.first() {
+            timeline.remove(key_of(slot), slot, key_of);
         }
-        assert_eq!((timeline.len(), timeline.chunks.len()), (0, 1));
+        let room: usize = timeline.chunks.iter().map(|chunk| chunk.entries.capacity()).sum();
+        assert_eq!((timeline.len(), timeline.chunks.len(), timeline.room), (0, 1, room));
     }
 
     #[test]
@@ -304,15 +394,18 @@ mod tests {
         let mut ready = Ready::default();
         let entries = [(0, 5, 1), (9, 7, 2), (0, 4, 3), (9, 7, 4), (255, 9, 5), (0, 5, 0)];
         for (priority, at, arrival) in entries {
-            ready.insert(priority, (at, Serial(arrival)), Slot(arrival as u32));
+            ready.insert(priority, (at, Serial(arrival)), slot(at, arrival), key_of);
         }
-        let order: Vec<u32> = ready.iter_after(None).map(|(_, _, slot)| slot.0).collect();
+        let order: Vec<u32> = ready.iter_after(None, key_of).map(|(_, slot)| slot.0 & 0xFFFF).collect();
         assert_eq!(order, [5, 2, 4, 3, 0, 1]);
-        assert_eq!((ready.first(), ready.oldest(), ready.len()), (Some(Slot(5)), Some(4), 6));
+        assert_eq!((ready.first(), ready.oldest(key_of), ready.len()), (Some(slot(9, 5)), Some(4), 6));
         let behind: Vec<u32> =
-            ready.iter_after(Some((246, (7, Serial(2))))).map(|(_, _, slot)| slot.0).collect();
+            ready.iter_after(Some((246, (7, Serial(2)))), key_of).map(|(_, slot)| slot.0 & 0xFFFF).collect();
         assert_eq!(behind, [4, 3, 0, 1]);
-        assert!(ready.remove(255, (9, Serial(5))) && !ready.remove(255, (9, Serial(5))));
-        assert_eq!((ready.first(), ready.len()), (Some(Slot(2)), 5));
+        assert!(
+            ready.remove(255, (9, Serial(5)), slot(9, 5), key_of)
+                && !ready.remove(255, (9, Serial(5)), slot(9, 5), key_of)
+        );
+        assert_eq!((ready.first(), ready.len()), (Some(slot(7, 2)), 5));
     }
 }

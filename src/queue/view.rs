@@ -14,12 +14,12 @@ use super::{Queue, limits};
 /// [`Queue::to_wall`] makes Unix ms of them.
 #[derive(Clone, Copy)]
 pub struct JobView<'q> {
-    job: &'q Job,
+    job: Job<'q>,
     queue: &'q Queue,
 }
 
 impl<'q> JobView<'q> {
-    pub(super) const fn new(queue: &'q Queue, job: &'q Job) -> Self {
+    pub(super) const fn new(queue: &'q Queue, job: Job<'q>) -> Self {
         Self { job, queue }
     }
 
@@ -31,7 +31,7 @@ impl<'q> JobView<'q> {
 
     /// Its arrival number; its id too unless the client gave one.
     #[must_use]
-    pub const fn arrival(&self) -> Serial {
+    pub fn arrival(&self) -> Serial {
         self.job.arrival
     }
 
@@ -48,44 +48,44 @@ impl<'q> JobView<'q> {
 
     /// State.
     #[must_use]
-    pub const fn state(&self) -> State {
+    pub fn state(&self) -> State {
         self.job.state
     }
 
     /// Payload.
     #[must_use]
     pub fn payload(&self) -> &'q [u8] {
-        &self.job.payload
+        self.job.payload
     }
 
     /// Higher first.
     #[must_use]
-    pub const fn priority(&self) -> u8 {
+    pub fn priority(&self) -> u8 {
         self.job.priority
     }
 
     /// Token of the current or last delivery; [`Serial::NONE`] before the first.
     #[must_use]
-    pub const fn token(&self) -> Serial {
+    pub fn token(&self) -> Serial {
         self.job.token
     }
 
     /// How often it was handed out.
     #[must_use]
-    pub const fn deliveries(&self) -> u32 {
+    pub fn deliveries(&self) -> u32 {
         self.job.deliveries
     }
 
     /// Failures used up.
     #[must_use]
-    pub const fn attempts(&self) -> u32 {
-        self.job.attempts
+    pub fn attempts(&self) -> u32 {
+        self.job.spent.attempts
     }
 
     /// Lapses and counted recoveries used up.
     #[must_use]
-    pub const fn crashes(&self) -> u32 {
-        self.job.crashes
+    pub fn crashes(&self) -> u32 {
+        self.job.spent.crashes
     }
 
     /// Failures allowed, by its own option or the queue's setting; `None`: no limit.
@@ -108,7 +108,7 @@ impl<'q> JobView<'q> {
 
     /// When it was enqueued.
     #[must_use]
-    pub const fn enqueued(&self) -> u64 {
+    pub fn enqueued(&self) -> u64 {
         self.job.enqueued
     }
 
@@ -166,7 +166,7 @@ impl<'q> JobView<'q> {
 
     /// Active: whether its worker is to give it up.
     #[must_use]
-    pub const fn is_cancelling(&self) -> bool {
+    pub fn is_cancelling(&self) -> bool {
         self.job.cancelling
     }
 
@@ -191,7 +191,7 @@ impl<'q> JobView<'q> {
     /// Why it is dead.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
-        self.job.more.as_ref()?.reason
+        self.job.more?.reason
     }
 
     /// The worker of the current delivery, or of the last one of a dead job.
@@ -200,7 +200,7 @@ impl<'q> JobView<'q> {
         if self.job.state == State::Active {
             return self.queue.registry.name(self.job.worker);
         }
-        self.job.more.as_ref()?.last_worker.as_deref()
+        self.job.more?.last_worker.as_deref()
     }
 }
 
@@ -289,7 +289,7 @@ impl<'q> GroupView<'q> {
     /// Since when its first job in line could run.
     #[must_use]
     pub fn oldest_ready(&self) -> Option<u64> {
-        self.group.ready.oldest()
+        self.group.ready.oldest(self.queue.jobs.since_of())
     }
 
     /// Why none of its jobs is handed out at the queue's clock.
@@ -599,7 +599,7 @@ impl Queue {
     /// The job with this id. O(1).
     #[must_use]
     pub fn find(&self, id: Id<'_>) -> Option<Slot> {
-        self.index.find(id, |slot| self.jobs.get(slot).is_some_and(|job| job.id() == id))
+        self.index.find(id, &self.jobs)
     }
 
     /// The job in a slot that an op or a look-up gave, if it is still there.
@@ -623,7 +623,7 @@ impl Queue {
         }
         let group = self.groups.get(self.groups.first()?)?;
         let job = self.jobs.get(group.ready.first()?)?;
-        Some(Next { lapsed_before: job.crashes > 0 })
+        Some(Next { lapsed_before: job.spent.crashes > 0 })
     }
 
     /// Since when the longest waiting ready job could run, over the first groups by age that a
@@ -631,7 +631,7 @@ impl Queue {
     #[must_use]
     pub fn oldest_ready(&self) -> Option<u64> {
         let groups = self.groups.iter_after(None).take(limits::LIST_SCAN_MAX);
-        groups.filter_map(|(_, group)| group.ready.oldest()).min()
+        groups.filter_map(|(_, group)| group.ready.oldest(self.jobs.since_of())).min()
     }
 
     /// How the groups fare at `now` on the duration clock: the first ones by age that a page may look
@@ -642,7 +642,7 @@ impl Queue {
         let mut census = Census::default();
         for (_, group) in self.groups.iter_after(None).take(limits::LIST_SCAN_MAX) {
             census.looked_at = census.looked_at.saturating_add(1);
-            let Some(oldest) = group.ready.oldest() else {
+            let Some(oldest) = group.ready.oldest(self.jobs.since_of()) else {
                 census.empty = census.empty.saturating_add(1);
                 continue;
             };
@@ -690,12 +690,12 @@ impl Queue {
     #[must_use]
     pub fn memory(&self) -> usize {
         size_of::<Self>()
-            .saturating_add(self.heap_bytes)
             .saturating_add(self.jobs.bytes())
             .saturating_add(self.index.bytes())
             .saturating_add(self.registry.bytes())
             .saturating_add(self.recent.bytes())
-            .saturating_add(self.container_bytes())
+            .saturating_add(self.timed.bytes())
+            .saturating_add(self.groups.bytes())
     }
 
     /// Number of allocations to free, roughly: what freeing it costs.
@@ -734,8 +734,9 @@ impl Queue {
         };
         match (filter.state, filter.worker) {
             (State::Active, Some(worker)) => {
-                for (token, slot) in self.registry.held_by(worker, after.map(|cursor| cursor.serial)) {
-                    let cursor = Cursor { born: 0, rank: 0, at: 0, serial: token };
+                let after = after.map(|cursor| cursor.serial);
+                for slot in self.registry.held_by(worker, after, &self.jobs) {
+                    let cursor = Cursor { born: 0, rank: 0, at: 0, serial: self.jobs.token_of()(slot) };
                     if !scan.look(cursor, self.passes(slot, only)) {
                         break;
                     }
@@ -744,13 +745,14 @@ impl Queue {
             (_, Some(_)) => {}
             (State::Ready, None) => self.list_ready(only, after, &mut scan),
             (state, None) => {
-                for (rank, timeline) in self.timelines_of(state) {
+                for (rank, timeline) in self.timed.all_of(state) {
                     let from = match after {
                         Some(cursor) if cursor.rank > rank => continue,
                         Some(cursor) if cursor.rank == rank => Some((cursor.at, cursor.serial)),
                         _ => None,
                     };
-                    for ((at, serial), slot) in timeline.iter_after(from) {
+                    for slot in timeline.iter_after(from, self.jobs.at_of()) {
+                        let (at, serial) = self.jobs.at_of()(slot);
                         if !scan.look(Cursor { born: 0, rank, at, serial }, self.passes(slot, only)) {
                             return scan.page;
                         }
@@ -780,7 +782,8 @@ impl Queue {
         };
         if let Only::Group(number) = only {
             let Some(group) = self.groups.get(number) else { return };
-            for (rank, (at, serial), slot) in group.ready.iter_after(behind(group)) {
+            for (rank, slot) in group.ready.iter_after(behind(group), &self.jobs.since_of()) {
+                let (at, serial) = self.jobs.since_of()(slot);
                 if !scan.look(Cursor { born: group.born, rank, at, serial }, Some(slot)) {
                     return;
                 }
@@ -790,7 +793,8 @@ impl Queue {
         let from = after.and_then(|cursor| cursor.born.checked_sub(1));
         for (_, group) in self.groups.iter_after(from) {
             if !matches!(only, Only::Tenant(tenant) if group.tenant != tenant) {
-                for (rank, (at, serial), slot) in group.ready.iter_after(behind(group)) {
+                for (rank, slot) in group.ready.iter_after(behind(group), &self.jobs.since_of()) {
+                    let (at, serial) = self.jobs.since_of()(slot);
                     if !scan.look(Cursor { born: group.born, rank, at, serial }, Some(slot)) {
                         return;
                     }

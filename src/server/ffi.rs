@@ -826,7 +826,8 @@ pub struct TimerId(u64);
 /// Sets a timer, in ms from now. Its callback is `timer::tick`, which is told `number`.
 pub fn set_timer(_: Main, ms: u64, number: usize) -> TimerId {
     let ctx = LASTING.load(Ordering::Relaxed);
-    let period = i64::try_from(ms).unwrap_or(i64::MAX / 2_000_000);
+    // Never at once: what is due already is run in the same pass of the server's loop, however often.
+    let period = i64::try_from(ms.max(1)).unwrap_or(i64::MAX / 2_000_000);
     TimerId(rm!(RedisModule_CreateTimer(ctx, period, Some(on_timer), ptr::without_provenance_mut(number))))
 }
 

@@ -81,6 +81,26 @@ fn memory_comes_back_when_results_expire() {
     );
 }
 
+/// Few that stay of many that came do not keep the room of all.
+#[test]
+fn what_stays_of_a_crowd_takes_little() {
+    for result in [None, Some(&[1; 10][..])] {
+        let mut queue = Queue::new(Settings::default(), CLOCK);
+        let before = live();
+        enqueue(&mut queue, 50_000, None);
+        let full = live() - before;
+        for (number, delivery) in claim_all(&mut queue).into_iter().enumerate() {
+            let ttl = if number % 250 == 0 { None } else { Some(0) };
+            run(&mut queue, &Op::Ack { delivery, result, ttl: Some(ttl) });
+        }
+        assert_eq!(queue.count(State::Done), 200);
+        let left = live() - before;
+        assert!(left < full / 20, "{left} of {full} bytes left for 200 of 50,000");
+        assert!(queue.memory() < full / 20, "{} bytes shown", queue.memory());
+        queue.audit().unwrap();
+    }
+}
+
 /// `MEMORY USAGE` and the statistics show this figure; operators plan by it.
 #[test]
 fn memory_that_is_shown_is_about_what_is_used() {

@@ -1,0 +1,693 @@
+//! The jobs, packed.
+//!
+//! Most jobs are small, and most of them wait: each is an entry of 32 bytes with its payload right
+//! behind it, in chunks of 32 KiB whose entries all have the same size, so that a job that came and
+//! never ran takes one copy and no allocation. What only some jobs have lies aside, in slabs, and is
+//! found by number: what its deliveries left (its *life*), what its client asked for or said (*more*),
+//! and payloads too large for an entry.
+//!
+//! Which slot a job gets is an accident of history: it never decides an order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+
+use smallvec::SmallVec;
+
+use super::group::GroupNo;
+use super::job::{Draft, Fields, Job, More, Slot, Spent, State, allocated};
+use super::registry::WorkerNo;
+use super::serial::Serial;
+use super::slab::{Number, Slab};
+use super::timeline::Key;
+
+/// Bytes of a full chunk.
+const CHUNK_BYTES: usize = 32 * 1024;
+/// Bytes of an entry before its payload.
+const HEAD: usize = 32;
+/// Bits of a slot that number the entry in its chunk.
+const ENTRY_BITS: u32 = 10;
+const _: () = assert!(CHUNK_BYTES / HEAD <= 1 << ENTRY_BITS);
+
+/// Bytes that a chunk keeps room for, so that a queue that hovers around empty allocates little, and
+/// one that stays empty keeps little.
+const KEPT_BYTES: usize = 1_024;
+
+/// Longest payload kept in an entry, in bytes.
+const INLINE_MAX: usize = 1_024;
+/// Bytes in an entry for the number of a payload that is kept aside.
+const LARGE_ROOM: usize = 4;
+
+/// Deliveries are counted up to here.
+pub(super) const DELIVERIES_MAX: u32 = (1 << DELIVERY_BITS) - 1;
+const DELIVERY_BITS: u32 = 24;
+/// Worker numbers are below this one.
+pub(super) const WORKERS_MAX: u64 = 1 << 39;
+
+/// All jobs of a queue. Operations are O(1), or O(log n) in the number of chunks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Store {
+    chunks: Vec<Option<Chunk>>,
+    /// Numbers below `chunks.len()` of chunks that are not there.
+    holes: BTreeSet<u32>,
+    /// By the room for the payload.
+    classes: BTreeMap<u16, Class>,
+    lives: Slab<LifeNo, Life>,
+    mores: Slab<MoreNo, More>,
+    larges: Slab<LargeNo, Box<[u8]>>,
+    len: usize,
+    /// Bytes that the chunks have room for.
+    room: usize,
+    /// Bytes on the heap of what lies aside, beyond the slabs.
+    heap_bytes: usize,
+    /// The class that a job was last taken from.
+    thinned: u16,
+}
+
+/// The chunks of one entry size.
+#[derive(Clone, Debug, Default)]
+struct Class {
+    /// Those with a free entry. The lowest is filled first, so that high ones empty and go.
+    open: BTreeSet<u32>,
+    chunks: u32,
+    jobs: u32,
+}
+
+/// A class is sparse when less than one in so many of its entries is used.
+const SPARSE: usize = 4;
+
+#[derive(Debug)]
+struct Chunk {
+    /// The entries, one behind the other.
+    bytes: Vec<u8>,
+    /// Room for the payload in each.
+    room: u16,
+    used: u16,
+    /// No entry below this one is free.
+    lowest_free: u16,
+}
+
+/// What deliveries, delays and the end leave on a job.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    since: u64,
+    at: u64,
+    touched: u64,
+    token: Serial,
+    /// The worker's number and the deliveries, all bits turned: never 0, as worker numbers have fewer.
+    run: NonZeroU64,
+}
+
+macro_rules! numbers {
+    ($($name:ident)+) => {$(
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        struct $name(u32);
+        impl Number for $name {
+            fn new(number: u32) -> Self {
+                Self(number)
+            }
+            fn number(self) -> u32 {
+                self.0
+            }
+        }
+    )+};
+}
+numbers! { LifeNo MoreNo LargeNo }
+
+/// Stands for "not there" among the numbers of what lies aside; in an entry 0 does.
+const fn number_of(stored: u32) -> Option<u32> {
+    stored.checked_sub(1)
+}
+
+/// The head of an entry.
+#[derive(Clone, Copy)]
+struct Head {
+    arrival: Serial,
+    enqueued: u64,
+    life: u32,
+    more: u32,
+    group: GroupNo,
+    /// The state's number, or [`FREE`]; [`WALL`] and the other flags.
+    kind: u8,
+    priority: u8,
+    /// Of the payload, if it is in the entry.
+    len: u16,
+}
+
+const STATE: u8 = 0b111;
+const FREE: u8 = 0b111;
+const WALL: u8 = 1 << 3;
+const PLACE: u8 = 1 << 4;
+const CANCELLING: u8 = 1 << 5;
+const ACKED: u8 = 1 << 6;
+/// The payload is kept aside; the entry has its number.
+const LARGE: u8 = 1 << 7;
+
+impl Head {
+    #[inline(always)]
+    fn read(entry: &[u8]) -> Option<Self> {
+        let (words, _) = entry.as_chunks::<8>();
+        let &[arrival, enqueued, aside, rest, ..] = words else { return None };
+        let (aside, rest) = (u64::from_le_bytes(aside), u64::from_le_bytes(rest));
+        Some(Self {
+            arrival: Serial(u64::from_le_bytes(arrival)),
+            enqueued: u64::from_le_bytes(enqueued),
+            life: aside as u32,
+            more: (aside >> 32) as u32,
+            group: GroupNo(rest as u32),
+            kind: (rest >> 32) as u8,
+            priority: (rest >> 40) as u8,
+            len: (rest >> 48) as u16,
+        })
+    }
+
+    #[inline(always)]
+    fn write(&self, entry: &mut [u8]) {
+        let (words, _) = entry.as_chunks_mut::<8>();
+        let [arrival, enqueued, aside, rest, ..] = words else { return };
+        *arrival = self.arrival.0.to_le_bytes();
+        *enqueued = self.enqueued.to_le_bytes();
+        *aside = (u64::from(self.life) | u64::from(self.more) << 32).to_le_bytes();
+        let flags = u64::from(self.kind) << 32 | u64::from(self.priority) << 40;
+        *rest = (u64::from(self.group.0) | flags | u64::from(self.len) << 48).to_le_bytes();
+    }
+
+    fn state(&self) -> Option<State> {
+        State::ALL.get(usize::from(self.kind & STATE)).copied()
+    }
+}
+
+impl Life {
+    /// Of a job that came and has waited since.
+    const fn unborn(enqueued: u64) -> Self {
+        Self { since: enqueued, at: 0, touched: 0, token: Serial::NONE, run: NonZeroU64::MAX }
+    }
+
+    fn of(fields: &Fields) -> Self {
+        let run = fields.worker.0 << DELIVERY_BITS | u64::from(fields.deliveries.min(DELIVERIES_MAX));
+        let run = NonZeroU64::new(!run).unwrap_or(NonZeroU64::MAX);
+        Self { since: fields.since, at: fields.at, touched: fields.touched, token: fields.token, run }
+    }
+
+    /// The worker and the number of deliveries.
+    const fn run(&self) -> (WorkerNo, u32) {
+        let run = !self.run.get();
+        (WorkerNo(run >> DELIVERY_BITS), (run & DELIVERIES_MAX as u64) as u32)
+    }
+
+    const fn is_unborn(fields: &Fields) -> bool {
+        fields.since == fields.enqueued
+            && fields.at | fields.touched | fields.token.0 | fields.worker.0 | fields.deliveries as u64 == 0
+    }
+}
+
+/// The room in an entry for a payload of so many bytes: steps of 4 bytes up to 128, of 8 up to 256, of
+/// 16 and of 32 beyond. `None`: it is kept aside.
+const fn room_for(len: usize) -> Option<usize> {
+    Some(len.next_multiple_of(match len {
+        0..=128 => 4,
+        129..=256 => 8,
+        257..=512 => 16,
+        513..=INLINE_MAX => 32,
+        _ => return None,
+    }))
+}
+
+/// With the same room.
+impl Clone for Chunk {
+    fn clone(&self) -> Self {
+        let mut bytes = Vec::with_capacity(self.bytes.capacity());
+        bytes.extend_from_slice(&self.bytes);
+        Self { bytes, ..*self }
+    }
+}
+
+impl Chunk {
+    const fn stride(&self) -> usize {
+        (self.room as usize).saturating_add(HEAD)
+    }
+
+    /// Entries of a full chunk.
+    const fn entries_max(&self) -> usize {
+        match CHUNK_BYTES.checked_div(self.stride()) {
+            Some(entries) => entries,
+            None => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn entry(&self, number: usize) -> Option<&[u8]> {
+        let start = number.saturating_mul(self.stride());
+        self.bytes.get(start..start.saturating_add(self.stride()))
+    }
+
+    fn entry_mut(&mut self, number: usize) -> Option<&mut [u8]> {
+        let (start, stride) = (number.saturating_mul(self.stride()), self.stride());
+        self.bytes.get_mut(start..start.saturating_add(stride))
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len().checked_div(self.stride()).unwrap_or(0)
+    }
+
+    fn is_free(&self, number: usize) -> bool {
+        self.entry(number).and_then(Head::read).is_some_and(|head| head.kind & STATE == FREE)
+    }
+
+    /// A free entry, zeroed or not. `None`: there is none.
+    #[inline]
+    fn take(&mut self) -> Option<usize> {
+        let len = self.len();
+        let number = (usize::from(self.lowest_free)..len).find(|&number| self.is_free(number)).unwrap_or(len);
+        if number == len {
+            if len >= self.entries_max() {
+                return None;
+            }
+            let filled = self.bytes.len().saturating_add(self.stride());
+            if filled > self.bytes.capacity() {
+                let entries = len.saturating_mul(2).clamp(1, self.entries_max());
+                let bytes = entries.saturating_mul(self.stride());
+                self.bytes.reserve_exact(bytes.saturating_sub(self.bytes.len()));
+            }
+            self.bytes.resize(filled, 0);
+        }
+        self.used = self.used.saturating_add(1);
+        self.lowest_free = u16::try_from(number.saturating_add(1)).unwrap_or(u16::MAX);
+        Some(number)
+    }
+
+    fn give_back(&mut self, number: usize) {
+        if let Some(head) = self.entry(number).and_then(Head::read)
+            && let Some(entry) = self.entry_mut(number)
+        {
+            Head { kind: FREE, ..head }.write(entry);
+        }
+        self.used = self.used.saturating_sub(1);
+        self.lowest_free = self.lowest_free.min(u16::try_from(number).unwrap_or(u16::MAX));
+        let mut len = self.len();
+        while len > 0 && self.is_free(len.saturating_sub(1)) {
+            len = len.saturating_sub(1);
+        }
+        self.bytes.truncate(len.saturating_mul(self.stride()));
+        if self.bytes.len() < self.bytes.capacity() / 4 {
+            self.bytes.shrink_to(self.bytes.len().saturating_mul(2).max(KEPT_BYTES));
+        }
+    }
+}
+
+impl Store {
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes on the heap. O(1).
+    pub fn bytes(&self) -> usize {
+        self.room
+            .saturating_add(self.lives.bytes())
+            .saturating_add(self.mores.bytes())
+            .saturating_add(self.larges.bytes())
+            .saturating_add(self.heap_bytes)
+            .saturating_add(self.chunks.capacity().saturating_mul(size_of::<Option<Chunk>>()))
+    }
+
+    fn place(slot: Slot) -> (u32, usize) {
+        (slot.0 >> ENTRY_BITS, (slot.0 & !(u32::MAX << ENTRY_BITS)) as usize)
+    }
+
+    #[inline(always)]
+    fn entry(&self, slot: Slot) -> Option<&[u8]> {
+        let (chunk, number) = Self::place(slot);
+        self.chunks.get(chunk as usize)?.as_ref()?.entry(number)
+    }
+
+    #[inline(always)]
+    fn head(&self, slot: Slot) -> Option<Head> {
+        Head::read(self.entry(slot)?)
+    }
+
+    #[inline(always)]
+    fn life(&self, head: &Head) -> Life {
+        let life = number_of(head.life).and_then(|number| self.lives.get(LifeNo(number)));
+        life.copied().unwrap_or(Life::unborn(head.enqueued))
+    }
+
+    #[inline(always)]
+    fn more(&self, head: &Head) -> Option<&More> {
+        self.mores.get(MoreNo(number_of(head.more)?))
+    }
+
+    #[inline(always)]
+    fn fields(&self, head: &Head, more: Option<&More>) -> Option<Fields> {
+        let life = self.life(head);
+        let (worker, deliveries) = life.run();
+        Some(Fields {
+            arrival: head.arrival,
+            group: head.group,
+            since: life.since,
+            at: life.at,
+            enqueued: head.enqueued,
+            touched: life.touched,
+            token: life.token,
+            worker,
+            deliveries,
+            spent: more.map_or(Spent::default(), |more| more.spent),
+            state: head.state()?,
+            priority: head.priority,
+            follows_wall: head.kind & WALL != 0,
+            keeps_place: head.kind & PLACE != 0,
+            cancelling: head.kind & CANCELLING != 0,
+            acked: head.kind & ACKED != 0,
+        })
+    }
+
+    /// Always inlined: callers look at a few values, and what they do not look at is not unpacked.
+    #[inline(always)]
+    pub fn get(&self, slot: Slot) -> Option<Job<'_>> {
+        let entry = self.entry(slot)?;
+        let head = Head::read(entry)?;
+        let more = self.more(&head);
+        let fields = self.fields(&head, more)?;
+        let behind = entry.get(HEAD..)?;
+        let payload = if head.kind & LARGE == 0 {
+            behind.get(..usize::from(head.len))?
+        } else {
+            self.larges.get(LargeNo(u32::from_le_bytes(*behind.first_chunk()?)))?
+        };
+        Some(Job { fields, payload, more })
+    }
+
+    /// What a job is found by; `NONE` of what is not there.
+    pub fn arrival_of(&self) -> impl Fn(Slot) -> Serial {
+        |slot| self.head(slot).map_or(Serial::NONE, |head| head.arrival)
+    }
+
+    /// What timelines order a job by.
+    pub fn at_of(&self) -> impl Fn(Slot) -> Key {
+        |slot| self.head(slot).map_or((0, Serial::NONE), |head| (self.life(&head).at, head.arrival))
+    }
+
+    /// What ready jobs of a priority are ordered by.
+    pub fn since_of(&self) -> impl Fn(Slot) -> Key {
+        |slot| self.head(slot).map_or((0, Serial::NONE), |head| (self.life(&head).since, head.arrival))
+    }
+
+    /// What jobs that must be claimed by an instant are ordered by.
+    pub fn deadline_of(&self) -> impl Fn(Slot) -> Key {
+        |slot| {
+            let deadline = |head: &Head| self.more(head).and_then(|more| more.deadline).unwrap_or(0);
+            self.head(slot).map_or((0, Serial::NONE), |head| (deadline(&head), head.arrival))
+        }
+    }
+
+    /// What a worker's jobs are ordered by.
+    pub fn token_of(&self) -> impl Fn(Slot) -> Serial {
+        |slot| self.head(slot).map_or(Serial::NONE, |head| self.life(&head).token)
+    }
+
+    /// Where the job is now; `None` when all slots are taken.
+    #[inline]
+    pub fn insert(&mut self, draft: Draft, payload: &[u8]) -> Option<Slot> {
+        let inline = room_for(payload.len());
+        let (chunk_no, number) = self.take(u16::try_from(inline.unwrap_or(LARGE_ROOM)).ok()?)?;
+        let slot = Slot(chunk_no << ENTRY_BITS | u32::try_from(number).ok()?);
+        let mut head = Head {
+            arrival: draft.arrival,
+            enqueued: draft.enqueued,
+            life: 0,
+            more: 0,
+            group: draft.group,
+            kind: 0,
+            priority: 0,
+            len: 0,
+        };
+        let large = if inline.is_some() {
+            head.len = u16::try_from(payload.len()).ok()?;
+            None
+        } else {
+            head.kind = LARGE;
+            self.heap_bytes = self.heap_bytes.saturating_add(allocated(payload.len()));
+            Some(self.larges.insert(payload.into())?.0.to_le_bytes())
+        };
+        let stored = large.as_ref().map_or(payload, |number| number.as_slice());
+        self.keep(&mut head, draft);
+        let entry = self.chunks.get_mut(chunk_no as usize)?.as_mut()?.entry_mut(number)?;
+        head.write(entry);
+        entry.get_mut(HEAD..HEAD.checked_add(stored.len())?)?.copy_from_slice(stored);
+        self.len = self.len.saturating_add(1);
+        Some(slot)
+    }
+
+    /// Changes a job. Whether it is there.
+    #[inline]
+    pub fn edit(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) -> bool {
+        let Some(mut head) = self.head(slot) else { return false };
+        let more = number_of(head.more).and_then(|number| self.mores.get_mut(MoreNo(number)));
+        let more = more.map(std::mem::take);
+        let Some(fields) = self.fields(&head, more.as_ref()) else { return false };
+        let mut draft = Draft { fields, more };
+        let before = draft.more.as_ref().map_or(0, More::heap_bytes);
+        self.heap_bytes = self.heap_bytes.saturating_sub(before);
+        change(&mut draft);
+        self.keep(&mut head, draft);
+        let (chunk, number) = Self::place(slot);
+        if let Some(Some(chunk)) = self.chunks.get_mut(chunk as usize)
+            && let Some(entry) = chunk.entry_mut(number)
+        {
+            head.write(entry);
+        }
+        true
+    }
+
+    /// Whether the job was there. What it was is to be looked at before.
+    pub fn remove(&mut self, slot: Slot) -> bool {
+        let (chunk_no, number) = Self::place(slot);
+        let Some(entry) = self.entry(slot) else { return false };
+        let Some(head) = Head::read(entry).filter(|head| head.kind & STATE != FREE) else { return false };
+        if head.kind & LARGE != 0
+            && let Some(large) = entry.get(HEAD..).and_then(<[u8]>::first_chunk)
+            && let Some(payload) = self.larges.remove(LargeNo(u32::from_le_bytes(*large)))
+        {
+            self.heap_bytes = self.heap_bytes.saturating_sub(allocated(payload.len()));
+        }
+        if let Some(life) = number_of(head.life) {
+            self.lives.remove(LifeNo(life));
+        }
+        if let Some(more) = number_of(head.more).and_then(|more| self.mores.remove(MoreNo(more))) {
+            self.heap_bytes = self.heap_bytes.saturating_sub(more.heap_bytes());
+        }
+        self.len = self.len.saturating_sub(1);
+        self.give_back(chunk_no, number);
+        true
+    }
+
+    /// A job that had better lie elsewhere: many of its size have gone, and those left are strewn over
+    /// chunks that could be given back.
+    pub fn stray(&self) -> Option<Slot> {
+        let class = self.classes.get(&self.thinned)?;
+        let (&first, &last) = (class.open.first()?, class.open.last()?);
+        let chunk = self.chunks.get(last as usize)?.as_ref()?;
+        let room = chunk.entries_max().saturating_mul(class.chunks as usize);
+        if first == last || (class.jobs as usize).saturating_mul(SPARSE) >= room {
+            return None;
+        }
+        // The last entry is never free.
+        let entry = u32::try_from(chunk.len().checked_sub(1)?).ok()?;
+        Some(Slot(last << ENTRY_BITS | entry))
+    }
+
+    /// Moves a job, which is in no container, to the lowest free entry of its size. Where it is now.
+    pub fn settle(&mut self, slot: Slot) -> Option<Slot> {
+        let (from, number) = Self::place(slot);
+        let chunk = self.chunks.get(from as usize)?.as_ref()?;
+        let room = chunk.room;
+        let bytes: SmallVec<[u8; 256]> = SmallVec::from_slice(chunk.entry(number)?);
+        let mut head = Head::read(&bytes)?;
+        // What lies aside moves down too.
+        if let Some(life) = number_of(head.life).and_then(|life| self.lives.remove(LifeNo(life))) {
+            head.life = self.lives.insert(life)?.0.saturating_add(1);
+        }
+        if let Some(more) = number_of(head.more).and_then(|more| self.mores.remove(MoreNo(more))) {
+            head.more = self.mores.insert(more)?.0.saturating_add(1);
+        }
+        self.give_back(from, number);
+        let (to, number) = self.take(room)?;
+        let entry = self.chunks.get_mut(to as usize)?.as_mut()?.entry_mut(number)?;
+        entry.copy_from_slice(&bytes);
+        head.write(entry);
+        Some(Slot(to << ENTRY_BITS | u32::try_from(number).ok()?))
+    }
+
+    /// Puts all but the payload of a job where it belongs.
+    #[inline]
+    fn keep(&mut self, head: &mut Head, draft: Draft) {
+        let Draft { fields, more } = draft;
+        let flags = [
+            (fields.follows_wall, WALL),
+            (fields.keeps_place, PLACE),
+            (fields.cancelling, CANCELLING),
+            (fields.acked, ACKED),
+        ];
+        head.kind = flags.into_iter().fold(head.kind & LARGE | fields.state as u8, |kind, (is_set, flag)| {
+            if is_set { kind | flag } else { kind }
+        });
+        head.priority = fields.priority;
+        head.life = match (number_of(head.life), Life::is_unborn(&fields)) {
+            (None, true) => 0,
+            (Some(number), true) => {
+                self.lives.remove(LifeNo(number));
+                0
+            }
+            (Some(number), false) => {
+                if let Some(life) = self.lives.get_mut(LifeNo(number)) {
+                    *life = Life::of(&fields);
+                }
+                head.life
+            }
+            (None, false) => self.lives.insert(Life::of(&fields)).map_or(0, |life| life.0.saturating_add(1)),
+        };
+        let mut more = more;
+        if more.is_some() || fields.spent != Spent::default() {
+            more.get_or_insert_default().spent = fields.spent;
+            more = more.filter(|more| !more.is_empty());
+        }
+        self.heap_bytes = self.heap_bytes.saturating_add(more.as_ref().map_or(0, More::heap_bytes));
+        head.more = match (number_of(head.more), more) {
+            (None, None) => 0,
+            (Some(number), None) => {
+                self.mores.remove(MoreNo(number));
+                0
+            }
+            (Some(number), Some(more)) => {
+                if let Some(place) = self.mores.get_mut(MoreNo(number)) {
+                    *place = more;
+                }
+                head.more
+            }
+            (None, Some(more)) => self.mores.insert(more).map_or(0, |more| more.0.saturating_add(1)),
+        };
+    }
+
+    /// A free entry with so much room: its chunk and its number there.
+    #[inline]
+    fn take(&mut self, room: u16) -> Option<(u32, usize)> {
+        let class = self.classes.entry(room).or_default();
+        let number = match class.open.first() {
+            Some(&number) => number,
+            None => {
+                let number = match self.holes.pop_first() {
+                    Some(number) => number,
+                    None => {
+                        let number = u32::try_from(self.chunks.len()).ok();
+                        let number = number.filter(|number| number.leading_zeros() >= ENTRY_BITS)?;
+                        self.chunks.push(None);
+                        number
+                    }
+                };
+                let mut chunk = Chunk { bytes: Vec::new(), room, used: 0, lowest_free: 0 };
+                if class.chunks > 0 {
+                    // The first one grows with its queue; where there are more, they fill up anyway.
+                    let bytes = chunk.entries_max().saturating_mul(chunk.stride());
+                    chunk.bytes.reserve_exact(bytes);
+                    self.room = self.room.saturating_add(bytes);
+                }
+                *self.chunks.get_mut(number as usize)? = Some(chunk);
+                class.chunks = class.chunks.saturating_add(1);
+                class.open.insert(number);
+                number
+            }
+        };
+        class.jobs = class.jobs.saturating_add(1);
+        let chunk = self.chunks.get_mut(number as usize)?.as_mut()?;
+        let before = chunk.bytes.capacity();
+        let entry = chunk.take()?;
+        self.room = self.room.saturating_add(chunk.bytes.capacity()).saturating_sub(before);
+        if usize::from(chunk.used) == chunk.entries_max() {
+            class.open.remove(&number);
+        }
+        Some((number, entry))
+    }
+
+    fn give_back(&mut self, chunk_no: u32, number: usize) {
+        let Some(place) = self.chunks.get_mut(chunk_no as usize) else { return };
+        let Some(chunk) = place else { return };
+        let others = self.classes.len().saturating_sub(1);
+        let Some(class) = self.classes.get_mut(&chunk.room) else { return };
+        self.thinned = chunk.room;
+        class.jobs = class.jobs.saturating_sub(1);
+        let before = chunk.bytes.capacity();
+        chunk.give_back(number);
+        let left = chunk.bytes.capacity();
+        if usize::from(chunk.used).saturating_add(1) == chunk.entries_max() {
+            class.open.insert(chunk_no);
+        }
+        // An only chunk is kept, empty or not.
+        let is_last = class.chunks == 1;
+        if chunk.used > 0 || is_last && others == 0 {
+            self.room = self.room.saturating_add(left).saturating_sub(before);
+            return;
+        }
+        class.open.remove(&chunk_no);
+        class.chunks = class.chunks.saturating_sub(1);
+        if is_last {
+            let room = chunk.room;
+            self.classes.remove(&room);
+        }
+        *place = None;
+        self.room = self.room.saturating_sub(before);
+        self.holes.insert(chunk_no);
+        while self.chunks.last().is_some_and(Option::is_none) {
+            self.chunks.pop();
+            if let Ok(number) = u32::try_from(self.chunks.len()) {
+                self.holes.remove(&number);
+            }
+        }
+        if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
+            self.chunks.shrink_to(self.chunks.len().saturating_mul(2));
+        }
+    }
+
+    /// Whether the books agree with the entries.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn audit(&self) -> Result<(), String> {
+        let chunks = || self.chunks.iter().flatten();
+        let room = chunks().fold(0usize, |sum, chunk| sum.saturating_add(chunk.bytes.capacity()));
+        let used = chunks().fold(0usize, |sum, chunk| sum.saturating_add(usize::from(chunk.used)));
+        let (mut lives, mut mores, mut larges, mut heap_bytes) = (0usize, 0usize, 0usize, 0usize);
+        let count =
+            |counter: &mut usize, counts: bool| *counter = counter.saturating_add(usize::from(counts));
+        let mut len = 0usize;
+        for (slot, job) in self.iter() {
+            let head = self.head(slot).ok_or("a job without a head")?;
+            count(&mut len, true);
+            count(&mut lives, head.life > 0);
+            count(&mut mores, head.more > 0);
+            count(&mut larges, head.kind & LARGE != 0);
+            let payload = if head.kind & LARGE != 0 { allocated(job.payload.len()) } else { 0 };
+            heap_bytes = heap_bytes.saturating_add(payload);
+            heap_bytes = heap_bytes.saturating_add(job.more.map_or(0, More::heap_bytes));
+        }
+        let jobs = self.classes.values().fold(0usize, |sum, class| sum.saturating_add(class.jobs as usize));
+        if jobs != len {
+            return Err(format!("I2: {jobs} jobs in classes, found {len}"));
+        }
+        let kept =
+            [self.room, self.len, self.lives.len(), self.mores.len(), self.larges.len(), self.heap_bytes];
+        let found = [room, len, lives, mores, larges, heap_bytes];
+        if kept != found || used != len {
+            return Err(format!("I2: the store keeps {kept:?}, found {found:?} and {used} used"));
+        }
+        Ok(())
+    }
+
+    /// All jobs, in no order that may matter.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, Job<'_>)> {
+        self.chunks.iter().enumerate().flat_map(move |(chunk_no, chunk)| {
+            let len = chunk.as_ref().map_or(0, Chunk::len);
+            (0..len).filter_map(move |number| {
+                let slot = Slot(u32::try_from(chunk_no << ENTRY_BITS | number).ok()?);
+                Some((slot, self.get(slot)?))
+            })
+        })
+    }
+}
