@@ -185,7 +185,7 @@ pub fn stats(seen: Seen<'_>, waiting: &Waiting) -> Fields<'static> {
     let mut groups = Fields::with_capacity(Hold::NAMES.len().saturating_add(4));
     groups.add("count", queue.group_count());
     groups.add("looked-at", census.looked_at);
-    groups.add("eligible", census.eligible);
+    groups.add("eligible", queue.eligible_groups());
     groups.add("empty", census.empty);
     for (name, count) in Hold::NAMES.into_iter().zip(census.held) {
         groups.add(name, count);
