@@ -7,6 +7,7 @@ pub const TESTS: &[Test] = tests![
     every_wrong_option_of_enqueue,
     the_error_names_the_option,
     numbers_never_wrap,
+    numbers_of_every_option,
     priorities_and_counts,
     wrong_names_and_ids,
     wrong_claims,
@@ -170,6 +171,85 @@ fn numbers_never_wrap(lab: &Lab) {
         true
     });
     assert!(cpu() - before < 0.3, "{} s of processor time in one second", cpu() - before);
+}
+
+/// C26, for all the other numbers.
+fn numbers_of_every_option(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    enqueue(&mut c, "q", "x");
+    let job = claim_for(&mut c, "q", "w", 3_600_000);
+    let id = String::from_utf8(job.id.clone()).expect("an id of the server's own");
+    let held = [id.as_str(), job.token.as_str()];
+    let wrong = [
+        "-9223372036854775808",
+        "-1",
+        "9007199254740992",
+        "9223372036854775808",
+        "18446744073709551616",
+        "1e9",
+        "",
+        " 1",
+        "+1",
+        "01",
+        "0x10",
+        "1.0",
+        "inf",
+    ];
+    for prefix in [
+        &["RQ.ENQUEUE", "q", "x", "AT"][..],
+        &["RQ.ENQUEUE", "q", "x", "ATTEMPTS"],
+        &["RQ.ENQUEUE", "q", "x", "CRASHES"],
+        &["RQ.ENQUEUE", "q", "x", "BACKOFF"],
+        &["RQ.ENQUEUE", "q", "x", "BACKOFF", "1"],
+        &["RQ.MENQUEUE", "q", "DELAY"],
+        &["RQ.RESCHEDULE", "q", "j", "DELAY"],
+        &["RQ.RESCHEDULE", "q", "j", "AT"],
+        &["RQ.RESCHEDULE", "q", "j", "PRIORITY"],
+        &["RQ.RESULT", "q", "j", "BLOCK"],
+        &["RQ.MCLAIM"],
+        &["RQ.MCLAIM", "1", "q", "w", "BLOCK"],
+        &["RQ.MCLAIM", "1", "q", "w", "LEASE"],
+        &["RQ.ACK", "q", held[0], held[1], "TTL"],
+        &["RQ.FAIL", "q", held[0], held[1], "RETRY"],
+        &["RQ.FAIL", "q", held[0], held[1], "THROTTLED"],
+        &["RQ.RECOVER", "q", "IDLE"],
+        &["RQ.RECOVER", "q", "BEFORE"],
+        &["RQ.RECOVER", "q", "WORKERS"],
+        &["RQ.RECOVER", "q", "EXCEPT"],
+        &["RQ.PAUSE", "q", "FOR"],
+        &["RQ.QUEUE.SET", "q", "LEASE"],
+        &["RQ.QUEUE.SET", "q", "ATTEMPTS"],
+        &["RQ.QUEUE.SET", "q", "CRASHES"],
+        &["RQ.QUEUE.SET", "q", "TTL"],
+        &["RQ.QUEUE.SET", "q", "KEEPDEAD"],
+        &["RQ.QUEUE.SET", "q", "MAXLEN"],
+        &["RQ.QUEUE.SET", "q", "WORKERTTL"],
+        &["RQ.QUEUE.SET", "q", "CONCURRENCY"],
+        &["RQ.QUEUE.SET", "q", "RATE"],
+        &["RQ.QUEUE.SET", "q", "RATE", "1"],
+        &["RQ.GROUP.SET", "q", "g", "CONCURRENCY"],
+        &["RQ.TENANT.SET", "q", "t", "WEIGHT"],
+    ] {
+        let calls: Vec<Vec<&str>> = wrong.iter().map(|value| vec![*value]).collect();
+        let calls: Vec<&[&str]> = calls.iter().map(Vec::as_slice).collect();
+        all_wrong(&server, prefix, &calls, "ERR");
+    }
+    let extend = ["RQ.EXTEND", "q", "w", "LEASE"];
+    let calls: Vec<Vec<&str>> = wrong.iter().map(|value| vec![*value, held[0], held[1]]).collect();
+    let calls: Vec<&[&str]> = calls.iter().map(Vec::as_slice).collect();
+    all_wrong(&server, &extend, &calls, "ERR");
+    // The largest that are taken come due in 285,000 years, and not at once.
+    let most = "9007199254740991";
+    assert_eq!(cmd!(c, "RQ.EXTEND", "q", "w", "LEASE", most, held[0], held[1]).texts(), ["ok"]);
+    assert_eq!(cmd!(c, "RQ.FAIL", "q", held[0], held[1], "RETRY", most).text(), "delayed");
+    assert_eq!(cmd!(c, "RQ.RESCHEDULE", "q", id, "AT", most).text(), "delayed");
+    let mut waiter = server.client();
+    waiter.send(args!["RQ.CLAIM", "q", "w", "BLOCK", most]);
+    until_blocked(&server, 1);
+    cmd!(c, "RQ.PAUSE", "q", "FOR", most);
+    assert_eq!(counts(&mut c, "q"), Counts { delayed: 1, ..Counts::default() });
+    assert!(!waiter.is_answered());
 }
 
 fn priorities_and_counts(lab: &Lab) {
