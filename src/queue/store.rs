@@ -691,3 +691,109 @@ impl Store {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::JobOptions;
+    use super::*;
+
+    /// What a job must still be.
+    type Known = (Fields, Option<More>, Vec<u8>);
+
+    fn same(store: &Store, slot: Slot, (fields, more, payload): &Known) {
+        let job = store.get(slot).expect("the job is there");
+        assert_eq!((&job.fields, job.more, job.payload), (fields, more.as_ref(), payload.as_slice()));
+    }
+
+    /// A change of every kind of field, and back again.
+    fn change(draft: &mut Draft, kind: u64) {
+        match kind {
+            0 => draft.at = u64::MAX,
+            1 => draft.worker = WorkerNo(WORKERS_MAX - 1),
+            2 => draft.deliveries = DELIVERIES_MAX,
+            3 => draft.spent.crashes = u32::MAX,
+            4 => draft.more().error = Some(Box::from(&b"text"[..])),
+            5 => {
+                draft.more().options = Some(Box::new(JobOptions { lease: Some(1), ..JobOptions::default() }))
+            }
+            6 => draft.state = State::Cancelled,
+            7 => (draft.follows_wall, draft.acked) = (!draft.follows_wall, !draft.acked),
+            8 => (draft.keeps_place, draft.cancelling) = (!draft.keeps_place, !draft.cancelling),
+            9 => draft.more = None,
+            10 => (draft.touched, draft.token) = (u64::MAX, Serial::MAX),
+            _ => {
+                let (arrival, group, enqueued) = (draft.arrival, draft.group, draft.enqueued);
+                *draft = Draft { fields: Fields::new(arrival, group, enqueued), more: None };
+            }
+        }
+    }
+
+    #[test]
+    fn agrees_with_a_hash_map_and_gives_memory_back() {
+        let mut store = Store::default();
+        let mut model = HashMap::<Slot, Known>::new();
+        let mut random = 1u64;
+        let mut dice = move |sides: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % sides
+        };
+        let lengths = [0, 1, 4, 5, 100, 128, 129, 255, 256, 257, 512, 513, 1_024, 1_025, 5_000];
+        for round in 0..40_000u64 {
+            let growing = (round / 8_000).is_multiple_of(2);
+            let pick = |model: &HashMap<Slot, Known>| model.keys().next().copied();
+            match dice(12) {
+                0..5 if growing || model.is_empty() => {
+                    let length = if dice(3) > 0 { 100 } else { lengths[dice(15) as usize] };
+                    let payload: Vec<u8> = (0..length).map(|at| (at as u64 ^ round) as u8).collect();
+                    let fields = Fields::new(Serial(round), GroupNo(dice(1 << 32) as u32), dice(1 << 40));
+                    let draft = Draft { fields, more: None };
+                    let slot = store.insert(draft, &payload).expect("there is room");
+                    assert!(model.insert(slot, (fields, None, payload)).is_none(), "the slot was in use");
+                }
+                0..9 => {
+                    let Some(slot) = pick(&model) else { continue };
+                    if dice(3) == 0 {
+                        assert!(store.remove(slot) && !store.remove(slot));
+                        assert!(store.get(slot).is_none());
+                        model.remove(&slot);
+                        continue;
+                    }
+                    let kind = dice(12);
+                    assert!(store.edit(slot, |draft| change(draft, kind)));
+                    let job = store.get(slot).expect("the job is there");
+                    let mut draft = Draft { fields: model[&slot].0, more: model[&slot].1.clone() };
+                    change(&mut draft, kind);
+                    // What is used up stands in `more`, where an empty one is none.
+                    if draft.fields.spent != Spent::default() || draft.more.is_some() {
+                        draft.more().spent = draft.fields.spent;
+                    }
+                    draft.more = draft.more.filter(|more| !more.is_empty());
+                    assert_eq!((job.fields, job.more), (draft.fields, draft.more.as_ref()), "change {kind}");
+                    model.insert(slot, (draft.fields, draft.more, model[&slot].2.clone()));
+                }
+                _ => {
+                    if let Some(from) = store.stray() {
+                        let known = model.remove(&from).expect("a stray is a job");
+                        let to = store.settle(from).expect("it finds a place");
+                        assert!(to.0 < from.0 && !model.contains_key(&to));
+                        same(&store, to, &known);
+                        model.insert(to, known);
+                    }
+                }
+            }
+            assert_eq!(store.len(), model.len());
+            if round % 1_000 == 0 {
+                store.audit().unwrap();
+                model.iter().for_each(|(&slot, known)| same(&store, slot, known));
+                assert_eq!(store.iter().count(), model.len());
+            }
+        }
+        for slot in model.into_keys() {
+            store.remove(slot);
+        }
+        store.audit().unwrap();
+        assert!(store.bytes() < 3 * CHUNK_BYTES, "{} bytes left", store.bytes());
+    }
+}
