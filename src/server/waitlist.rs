@@ -4,8 +4,10 @@
 //! It stands in the line of every queue that it waits for. All steps are O(log n) or better, so
 //! thousands that wait cost nothing while nothing happens.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
+
+use hashbrown::HashMap;
 
 /// Everybody who waits.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub struct WaitList<K, H> {
     numbers: HashMap<K, u64>,
     /// Number of the next.
     next: u64,
+    /// How many wait for results.
+    for_results: usize,
 }
 
 /// One client that waits.
@@ -82,6 +86,7 @@ impl<K, H> Default for WaitList<K, H> {
             deadlines: BTreeSet::new(),
             numbers: HashMap::new(),
             next: 0,
+            for_results: 0,
         }
     }
 }
@@ -113,12 +118,16 @@ impl<K: Hash + Eq + Copy, H> WaitList<K, H> {
         if let Some(deadline) = waiter.deadline {
             self.deadlines.insert((deadline, number));
         }
+        let is_for_result = matches!(waiter.want, Want::Result(_));
+        self.for_results = self.for_results.saturating_add(usize::from(is_for_result));
         self.waiters.insert(number, waiter);
     }
 
     /// Takes one out. The server still knows it: see [`Self::forget`].
     pub fn take(&mut self, number: u64) -> Option<Waiter<H>> {
         let waiter = self.waiters.remove(&number)?;
+        let is_for_result = matches!(waiter.want, Want::Result(_));
+        self.for_results = self.for_results.saturating_sub(usize::from(is_for_result));
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, number));
         }
@@ -179,7 +188,7 @@ impl<K: Hash + Eq + Copy, H> WaitList<K, H> {
     /// Whether anybody waits for the end of a job of this queue.
     #[must_use]
     pub fn has_results(&self, db: i32, name: &[u8]) -> bool {
-        self.line(db, name).is_some_and(|line| !line.results.is_empty())
+        self.for_results > 0 && self.line(db, name).is_some_and(|line| !line.results.is_empty())
     }
 
     /// Who gets the next job of this queue: who has waited longest, or who asked last.
