@@ -24,7 +24,7 @@ use super::call::Call;
 use super::reply::{Out, Refusal};
 use super::state::RENDERERS;
 use super::value::Value;
-use super::{config, events, key_type, timer, waiters};
+use super::{config, events, key_type, timer, torn, waiters};
 
 /// Calls a function of the module API that every supported server has. On one that lacks it (which
 /// the load has checked for) nothing happens and the result is the default.
@@ -518,6 +518,48 @@ impl<'c> Ctx<'c> {
         }
         rm!(RedisModule_FreeCallReply(reply));
         false
+    }
+
+    /// What the server is set to, if it has such a setting and its value is text.
+    #[must_use]
+    pub fn setting(self, name: &CStr) -> Option<String> {
+        let reply = rm!(RedisModule_Call(
+            self.raw,
+            c"CONFIG".as_ptr(),
+            c"cc".as_ptr(),
+            c"GET".as_ptr(),
+            name.as_ptr()
+        ) or ptr::null_mut());
+        if reply.is_null() {
+            return None;
+        }
+        // The name, and the value.
+        let value = rm!(RedisModule_CallReplyArrayElement(reply, 1) or ptr::null_mut());
+        let mut length = 0;
+        let start = if value.is_null() {
+            ptr::null()
+        } else {
+            rm!(RedisModule_CallReplyStringPtr(value, &raw mut length) or ptr::null())
+        };
+        let text = (!start.is_null()).then(|| {
+            // SAFETY: the server gave the start and the length of a string that lives as long as the reply.
+            let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) };
+            String::from_utf8_lossy(bytes).into_owned()
+        });
+        rm!(RedisModule_FreeCallReply(reply));
+        text
+    }
+
+    /// Has the AOF written anew, in the background.
+    pub fn rewrite_aof(self) {
+        let reply = rm!(RedisModule_Call(
+            self.raw,
+            c"BGREWRITEAOF".as_ptr(),
+            c"".as_ptr()
+        ) or ptr::null_mut());
+        if !reply.is_null() {
+            rm!(RedisModule_FreeCallReply(reply));
+        }
     }
 
     /// Closes the connection of a client, if it is still there.
@@ -1181,6 +1223,9 @@ unsafe extern "C" fn on_server_event(
                 let is_over = sub == api::REDISMODULE_SUBEVENT_LOADING_ENDED
                     || sub == api::REDISMODULE_SUBEVENT_LOADING_FAILED;
                 events::loading(main, !is_over);
+                if sub == api::REDISMODULE_SUBEVENT_LOADING_AOF_START {
+                    torn::loaded(main);
+                }
             }
             (api::REDISMODULE_EVENT_FLUSHDB, api::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 // SAFETY: this event comes with this struct.

@@ -13,6 +13,7 @@ pub mod reply;
 mod run;
 pub mod state;
 mod timer;
+mod torn;
 mod value;
 mod waiters;
 mod waitlist;

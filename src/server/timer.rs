@@ -10,6 +10,7 @@ use super::events;
 use super::ffi::{self, Access, Ctx, Held, Key, Main, MainCell, OwnStr, Str, TimerId};
 use super::run::{self, Travel};
 use super::state::{STATE, WAITING};
+use super::torn;
 use super::value::Value;
 use super::waiters;
 use crate::queue::limits::SWEEP_SLICE;
@@ -154,6 +155,7 @@ pub fn tick(ctx: Ctx<'_>, number: usize) {
     if events::is_loading(main) {
         return;
     }
+    torn::mend(ctx);
     let flags = ctx.flags();
     let is_primary = flags.is_primary();
     let may_write = is_primary && !ctx.must_not_write();

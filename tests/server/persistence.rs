@@ -19,6 +19,7 @@ pub const TESTS: &[Test] = tests![
     repeated_reloads_change_nothing,
     many_queues_and_databases,
     what_waiters_were_given_is_in_the_aof,
+    half_a_transaction_does_not_come_back,
 ];
 
 /// Queues in all the states there are, for the round trips: nothing in them comes due by itself.
@@ -297,8 +298,9 @@ fn timers_go_on_after_a_crash(lab: &Lab) {
         cmd!(c, "RQ.ENQUEUE", "q", format!("active {number}"), "LEASE", 1500, "PRIORITY", 1);
     }
     assert_eq!(jobs(&cmd!(c, "RQ.CLAIM", "q", "dead", "COUNT", 20)).len(), 20);
-    let _waiting: Vec<Client> =
-        (0..20).map(|number| waiting_claim(&server, "q", &format!("w{number}"), 0)).collect();
+    let _waiting: Vec<Client> = (0..20)
+        .map(|number| waiting_claim_with(&server, "q", &format!("w{number}"), 0, &["LEASE", "1500"]))
+        .collect();
     server.kill9();
     server.restart();
     let mut workers: Vec<Client> = (0..40).map(|_| server.client()).collect();
@@ -312,7 +314,8 @@ fn timers_go_on_after_a_crash(lab: &Lab) {
     }
     assert_eq!(seen.len(), 40, "each of them once");
     assert!(
-        seen.iter().all(|(payload, delivery)| *delivery == if payload.starts_with("active") { 2 } else { 1 }),
+        // More of them, if on a busy machine some came due before the crash.
+        seen.iter().all(|(payload, delivery)| *delivery >= if payload.starts_with("active") { 2 } else { 1 }),
         "{seen:?}"
     );
 }
@@ -424,4 +427,49 @@ fn what_waiters_were_given_is_in_the_aof(lab: &Lab) {
     let mut c = server.client();
     assert_eq!(state(&mut c, "q", id), "active");
     assert_eq!(ack(&mut c, "q", &job), 1);
+}
+
+/// The file ends inside of a transaction's command, as after a loss of power. Redis cuts it in the middle of the
+/// transaction; what was written behind that would bring half of it back with the second restart.
+fn half_a_transaction_does_not_come_back(lab: &Lab) {
+    for preamble in ["yes", "no"] {
+        let mut server = lab.server_with(&[
+            ("appendonly", "yes"),
+            ("appendfsync", "always"),
+            ("aof-use-rdb-preamble", preamble),
+            ("auto-aof-rewrite-percentage", "0"),
+            // What comes back would else end the server, in this test.
+            ("propagation-error-behavior", "ignore"),
+        ]);
+        let mut c = server.client();
+        enqueue(&mut c, "q", "first");
+        enqueue(&mut c, "gone", "x");
+        cmd!(c, "MULTI");
+        cmd!(c, "DEL", "gone");
+        cmd!(c, "RQ.ENQUEUE", "q", "half", "PRIORITY", 9);
+        cmd!(c, "RQ.ENQUEUE", "q", "the end of the file");
+        cmd!(c, "EXEC");
+        server.kill9();
+        let folder = server.dir.join("appendonlydir");
+        let files = std::fs::read_dir(&folder).expect("the folder").flatten().map(|file| file.path());
+        let file = files.filter(|path| path.to_string_lossy().ends_with("incr.aof")).max().expect("a file");
+        let bytes = std::fs::read(&file).expect("it can be read");
+        let words = b"the end of";
+        let end = bytes.windows(words.len()).position(|some| some == words).expect("it is there");
+        std::fs::write(&file, &bytes[..end]).expect("it can be cut");
+        server.restart();
+        let mut c = server.client();
+        assert_eq!(counts(&mut c, "q").ready, 1);
+        until("the file is written anew", || server.info("aof_rewrite_in_progress") == "0" && !file.exists());
+        enqueue(&mut c, "gone", "y");
+        let job = claim(&mut c, "q", "w");
+        assert_eq!(job.text(), "first");
+        ack(&mut c, "q", &job);
+        let before = (server.digest("q"), server.digest("gone"));
+        server.kill9();
+        server.restart();
+        assert_eq!((server.digest("q"), server.digest("gone")), before);
+        assert_eq!(counts(&mut server.client(), "q").sum(), 0);
+        assert_eq!(counts(&mut server.client(), "gone").ready, 2);
+    }
 }
