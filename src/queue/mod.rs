@@ -28,6 +28,7 @@
 mod admin;
 pub mod backoff;
 mod check;
+mod chunk;
 mod circuit;
 mod consume;
 mod error;
