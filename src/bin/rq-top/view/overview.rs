@@ -59,19 +59,23 @@ fn workers(fields: &Map) -> String {
     format!("{}: {}", text::count(fields.count("workers")), parts.join(", "))
 }
 
-/// `10: 3 eligible, 6 empty, 1 backoff`. Of many groups the server looks at the first alone.
+/// `10: 3 eligible, 6 empty, 1 backoff`. What holds the others is told of the first alone, if there are many.
 fn groups(fields: &Map) -> String {
     let Some(groups) = fields.map("groups") else { return String::new() };
-    let (count, looked_at) = (groups.count("count"), groups.number("looked-at"));
-    let parts: Vec<String> = groups
+    let (count, eligible) = (groups.count("count"), groups.count("eligible"));
+    let others: Vec<String> = groups
         .numbers()
         .into_iter()
-        .filter(|(key, number)| key == "eligible" || *number > 0 && key != "count" && key != "looked-at")
+        .filter(|(key, number)| *number > 0 && !["count", "looked-at", "eligible"].contains(&key.as_str()))
         .map(|(key, number)| format!("{} {key}", text::count(number)))
         .collect();
-    let part = looked_at.filter(|looked_at| *looked_at < count);
-    let of = part.map(|part| format!("; of the first {}", text::count(part))).unwrap_or_default();
-    format!("{}{of}: {}", text::count(count), parts.join(", "))
+    let part = groups.number("looked-at").filter(|looked_at| *looked_at < count);
+    let of = match part {
+        Some(part) => format!("; of the first {}: ", text::count(part)),
+        None if others.is_empty() => String::new(),
+        None => ", ".to_string(),
+    };
+    format!("{}: {} eligible{of}{}", text::count(count), text::count(eligible), others.join(", "))
 }
 
 fn counts(queue: &Queue) -> Line<'static> {
