@@ -154,7 +154,9 @@ impl Queue {
 
     /// Puts an active job back in its place, or ends it if it was cancelled meanwhile.
     pub(super) fn give_back(&mut self, slot: Slot, fx: &mut Effects<'_>) {
-        self.edit(slot, Draft::clear_deadline);
+        if self.jobs.get(slot).and_then(|job| job.more?.deadline).is_some() {
+            self.edit(slot, Draft::clear_deadline);
+        }
         self.take_back(slot, fx);
     }
 
