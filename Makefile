@@ -166,8 +166,34 @@ test-top:
 	$(CARGO) build --release --features top --bin rq-top
 	@python3 tests/top/drive.py --module '$(MODULE)' --top '$(TOP)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))'
 
+# What reads the metrics, into build/: Prometheus' parser of OpenMetrics, and Debian's redis_exporter, which is only unpacked.
+PROMETHEUS_CLIENT := prometheus-client==0.26.0
+
+.PHONY: monitoring-tools
+monitoring-tools:
+	@if [ ! -d build/monitoring/python/prometheus_client ]; then \
+		if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then \
+			{ $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+				apt-get install -y -q --no-install-recommends python3-pip; } || true; \
+		fi; \
+		python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore --target build/monitoring/python \
+			'$(PROMETHEUS_CLIENT)' || echo '*** $(PROMETHEUS_CLIENT) could not be installed' >&2; \
+	fi; \
+	if [ ! -d build/monitoring/exporter ] && ! command -v prometheus-redis-exporter >/dev/null \
+		&& command -v apt-get >/dev/null && command -v dpkg >/dev/null; then \
+		mkdir -p build/monitoring/download; ( cd build/monitoring/download && \
+		{ apt-get download -q prometheus-redis-exporter || { $(SUDO) apt-get update -q && apt-get download -q prometheus-redis-exporter; }; } && \
+		dpkg -x prometheus-redis-exporter_*.deb ../exporter ) || echo '*** prometheus-redis-exporter could not be fetched' >&2; \
+	fi; \
+	rm -rf build/monitoring/download
+
+# Against the first server only: the readers matter here.
+.PHONY: test-monitoring
+test-monitoring: monitoring-tools
+	@python3 tests/monitoring/check.py --module '$(MODULE)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))' $(if $(CI),--strict)
+
 .PHONY: test
-test: deps newer-server build test-core test-guard test-server test-forward test-workers-few test-top ## run every test, of the soak a few rounds, on every server there is
+test: deps newer-server build test-core test-guard test-server test-forward test-workers-few test-top test-monitoring ## run every test, of the soak a few rounds, on every server there is
 	@echo; echo 'make test ran:'; \
 	echo '  - the tests of the core (units, scenarios, small worlds, simulation, formats)'; \
 	[ "$$(uname -s)" != Linux ] || echo '  - the count of the instructions of its ops'; \
@@ -176,6 +202,7 @@ test: deps newer-server build test-core test-guard test-server test-forward test
 	echo '  - the forwarding of payloads over HTTP (make forward), against the first of them'; \
 	echo '  - rq-top in a terminal (make top), against the first of them'; \
 	echo '  - the example workers in Python and Node (make test-workers has all seven), against the first of them'; \
+	echo '  - what monitoring is told, read by Prometheus'"'"' parser and redis_exporter, against the first of them'; \
 	[ -x $(NEWER_SERVER) ] || echo '*** NOT against a server of version 8: it could not be fetched, see above'; \
 	echo 'Of the soak it ran a few rounds only: make soak'
 

@@ -11,7 +11,8 @@ use crate::server::reply::Refusal;
 /// The commands of this file.
 pub const ROWS: &[Row] = &[Row {
     name: c"RQ.APPLY",
-    entry: entry!(apply, c"rq.apply"),
+    // No event of its own: on a replica too, what it does has.
+    entry: entry!(apply, c""),
     // Not `deny-oom`: replicas refuse that too, and would differ from their primary.
     flags: c"write",
     arity: -3,

@@ -8,14 +8,10 @@
 use std::fmt;
 
 use crate::queue::limits::{
-    BUDGET_MAX, CONCURRENCY_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX, NAMES_MAX,
-    RATE_COUNT_MAX, RATE_PERIOD_MAX,
+    BACKOFF_MAX_DEFAULT, BUDGET_MAX, CONCURRENCY_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX,
+    NAMES_MAX, RATE_COUNT_MAX, RATE_PERIOD_MAX,
 };
 use crate::queue::{Backoff, GroupName, Id, Rate, Scope, Serial};
-
-/// The longest back-off where a command gives only the first, ms. Commands are replicated as they
-/// were given, so this is part of their meaning and frozen.
-const BACKOFF_MAX_DEFAULT: u64 = 3_600_000;
 
 /// What may follow the numbers of a rate.
 pub const BURST: &str = "BURST";
@@ -168,6 +164,8 @@ pub enum Wrong {
         /// The longest.
         max: u64,
     },
+    /// A rate of which a number is missing: the option, and what follows it.
+    Rate(&'static str, Vec<Quoted>),
     /// Two options that exclude each other.
     Exclusive(&'static str, &'static str),
     /// An option that makes sense only with another.
@@ -182,6 +180,8 @@ pub enum Wrong {
         known: &'static [&'static str],
         /// As given.
         given: Quoted,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
     },
     /// Fewer or more values follow than were announced.
     Listed {
@@ -259,18 +259,26 @@ impl fmt::Display for Wrong {
             }
             Self::Id(given) => write!(
                 f,
-                "ID must have 1 to {NAME_BYTES_MAX} bytes and not look like <digits>-<digits>, which are the server's own ids; it is {given}"
+                "ID must not look like <digits>-<digits>, which are the server's own ids; it is {given}"
             ),
             Self::Backoff { base, max } => {
                 write!(f, "BACKOFF's max-ms must not be less than its base-ms; {max} is less than {base}")
+            }
+            Self::Rate(of, given) => {
+                write!(f, "{of} takes n ms [BURST n]: so many claims in so many ms")?;
+                if !given.is_empty() {
+                    f.write_str(", not")?;
+                }
+                given.iter().try_for_each(|text| write!(f, " {text}"))
             }
             Self::Exclusive(one, other) => write!(f, "{one} and {other} exclude each other"),
             Self::Needs(one, other) => write!(f, "{one} can only be given together with {other}"),
             Self::NoneOf([word]) => write!(f, "{word} is missing"),
             Self::NoneOf(words) => write!(f, "nothing to do; give one of {}", words.join(", ")),
-            Self::Word { of, known: [word], given } => write!(f, "{of} must be {word}, not {given}"),
-            Self::Word { of, known, given } => {
-                write!(f, "{of} must be one of {}, not {given}", known.join(", "))
+            Self::Word { of, known: [word], given, .. } => write!(f, "{of} must be {word}, not {given}"),
+            Self::Word { of, known, given, nearest } => {
+                write!(f, "{of} must be one of {}, not {given}", known.join(", "))?;
+                nearest.map_or(Ok(()), |word| write!(f, "; did you mean {word}?"))
             }
             Self::Listed { of, announced, there } => {
                 write!(f, "{of} announces {announced}, but {there} follow")
@@ -366,6 +374,7 @@ pub fn name<'a>(of: &'static str, text: &'a [u8]) -> Result<&'a [u8], Wrong> {
 /// # Errors
 /// It is not allowed to.
 pub fn own_id(text: &[u8]) -> Result<&[u8], Wrong> {
+    name("ID", text)?;
     if Id::is_allowed(text) { Ok(text) } else { Err(Wrong::Id(Quoted::new(text))) }
 }
 
@@ -385,6 +394,7 @@ pub fn word(of: &'static str, text: &[u8], known: &'static [&'static str]) -> Re
         of,
         known,
         given: Quoted::new(text),
+        nearest: nearest(text, known),
     })
 }
 
@@ -560,7 +570,14 @@ impl<'a, S: Source<'a>> Options<'a, S> {
     /// As [`number`].
     pub fn rate(&mut self, range: Range) -> Result<Option<Rate>, Wrong> {
         let Some(count) = self.number_or_none(range)? else { return Ok(None) };
-        let period = self.number(Range::PERIOD)?;
+        let period = match self.source.get(self.at) {
+            Some(text) if decimal(text) != Decimal::Malformed => self.number(Range::PERIOD)?,
+            next => {
+                let before = self.source.get(self.at.saturating_sub(1)).filter(|_| next.is_some());
+                let given = before.into_iter().chain(next).map(Quoted::new).collect();
+                return Err(Wrong::Rate(self.current, given));
+            }
+        };
         let mut burst = count;
         if self.is_next(BURST) {
             let text = self.source.get(self.at).ok_or(Wrong::Missing(BURST))?;
@@ -621,22 +638,39 @@ fn nearest(text: &[u8], known: &'static [&'static str]) -> Option<&'static str> 
     known.iter().find(begun).or_else(closest).copied()
 }
 
-/// How many letters must be inserted, removed or replaced to make one word of the other,
-/// whatever their case.
+/// How many letters must be inserted, removed, replaced, or exchanged with their neighbours to make one
+/// word of the other, whatever their case (optimal string alignment).
 fn distance(one: &[u8], other: &[u8]) -> usize {
-    // The distances from the part of `one` read so far to every beginning of `other`.
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, letter) in one.iter().enumerate() {
+    // The distances from the part of `one` read so far to every beginning of `other`; before that, the
+    // same of the parts that are one and two letters shorter.
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=other.len()).collect();
+    let mut last: Option<u8> = None;
+    let same = |one: u8, other: Option<&u8>| other.is_some_and(|other| one.eq_ignore_ascii_case(other));
+    for (index, &letter) in one.iter().enumerate() {
+        let mut row = Vec::with_capacity(above.len());
         let mut left = index.saturating_add(1);
-        let mut diagonal = std::mem::replace(row.first_mut().unwrap_or(&mut 0), left);
-        for (above, candidate) in row.iter_mut().skip(1).zip(other) {
-            let replaced = diagonal.saturating_add(usize::from(!letter.eq_ignore_ascii_case(candidate)));
-            diagonal = *above;
-            left = replaced.min(above.saturating_add(1)).min(left.saturating_add(1));
-            *above = left;
+        row.push(left);
+        for (at, candidate) in other.iter().enumerate() {
+            let of = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX);
+            let is_other = usize::from(!same(letter, Some(candidate)));
+            let replaced = of(&above, at).saturating_add(is_other);
+            let next = at.saturating_add(1);
+            let mut least = replaced.min(of(&above, next).min(left).saturating_add(1));
+            let two_back = at.checked_sub(1);
+            if let (Some(back), Some(last)) = (two_back, last)
+                && same(letter, other.get(back))
+                && same(last, Some(candidate))
+            {
+                least = least.min(of(&before, back).saturating_add(1));
+            }
+            left = least;
+            row.push(left);
         }
+        before = std::mem::replace(&mut above, row);
+        last = Some(letter);
     }
-    row.last().copied().unwrap_or(0)
+    above.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -789,6 +823,12 @@ mod tests {
         assert_eq!(distance(b"abc", b""), 3);
         assert_eq!(distance(b"", b"abc"), 3);
         assert_eq!(distance(b"kitten", b"SITTING"), 3);
+        assert_eq!(
+            (distance(b"tlt", b"TTL"), distance(b"delya", b"DELAY"), distance(b"ab", b"BA")),
+            (1, 1, 1)
+        );
+        assert_eq!(distance(b"ca", b"abc"), 3);
+        assert_eq!(nearest(b"tlt", &["TTL", "LEASE"]), Some("TTL"));
     }
 
     #[test]
@@ -863,7 +903,7 @@ mod tests {
         assert_eq!(word("state", b"READY", &["delayed", "ready"]), Ok(1));
         assert_eq!(
             word("state", b"raedy", &["delayed", "ready"]).unwrap_err().to_string(),
-            "state must be one of delayed, ready, not 'raedy'"
+            "state must be one of delayed, ready, not 'raedy'; did you mean ready?"
         );
     }
 

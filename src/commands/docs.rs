@@ -102,8 +102,8 @@ pub const BACKOFF: Arg = option("BACKOFF", BACKOFF_VALUE);
 pub const BACKOFF_VALUE: Arg = block("backoff", &[integer("base-ms"), integer("max-ms").optional()]);
 /// `LEASE ms`.
 pub const LEASE: Arg = option("LEASE", integer("ms"));
-/// `TTL ms`.
-pub const TTL: Arg = option("TTL", integer("ms"));
+/// `TTL ms | none`.
+pub const TTL: Arg = option("TTL", MS_OR_NONE);
 /// A state of jobs.
 pub const STATE: Arg = one_of(
     "state",
@@ -113,13 +113,22 @@ pub const STATE: Arg = one_of(
 pub const GROUP: Arg = option("GROUP", text("name"));
 /// `TENANT name`.
 pub const TENANT: Arg = option("TENANT", text("name"));
-/// `CONCURRENCY n`.
-pub const CONCURRENCY: Arg = option("CONCURRENCY", integer("n"));
-/// `RATE n ms [BURST n]`.
+/// The word that takes a limit away.
+pub const NONE: Arg = token("none");
+/// The word that leaves it to the queue.
+pub const DEFAULT: Arg = token("default");
+/// A number that there may be none of.
+pub const N_OR_NONE: Arg = one_of("limit", &[integer("n"), NONE]);
+/// A duration that there may be none of.
+pub const MS_OR_NONE: Arg = one_of("limit", &[integer("ms"), NONE]);
+/// `CONCURRENCY n | none`.
+pub const CONCURRENCY: Arg = option("CONCURRENCY", N_OR_NONE);
+/// `RATE n ms [BURST n] | none`.
 pub const RATE: Arg = option("RATE", RATE_VALUE);
 /// What follows `RATE`.
-pub const RATE_VALUE: Arg =
-    block("rate", &[integer("n"), integer("ms"), integer("n").after("BURST").optional()]);
+pub const RATE_VALUE: Arg = one_of("limit", &[CLAIMS, NONE]);
+/// A rate.
+pub const CLAIMS: Arg = block("rate", &[integer("n"), integer("ms"), integer("n").after("BURST").optional()]);
 /// `COUNT n`.
 pub const COUNT: Arg = option("COUNT", integer("n"));
 /// `DELAY ms | AT unix-ms`.
@@ -229,6 +238,10 @@ pub fn words(args: &[Arg]) -> Vec<&'static str> {
 pub fn check_words(rows: &[super::Row], name: &std::ffi::CStr, known: &[&str]) {
     let row = rows.iter().find(|row| row.name == name).unwrap();
     let (mut shown, mut known) = (words(row.docs.args), known.to_vec());
+    // These may follow many options, and what they mean there is for the reader of the value to know.
+    for words in [&mut shown, &mut known] {
+        words.retain(|word| !["none", "default"].contains(word));
+    }
     shown.sort_unstable();
     known.sort_unstable();
     assert_eq!(shown, known, "{name:?}");
@@ -247,7 +260,8 @@ mod tests {
         assert_eq!(JSON.to_string(), "[JSON]");
         assert_eq!(COUNT.to_string(), "[COUNT n]");
         assert_eq!(BACKOFF.to_string(), "[BACKOFF base-ms [max-ms]]");
-        assert_eq!(RATE.to_string(), "[RATE n ms [BURST n]]");
+        assert_eq!(RATE.to_string(), "[RATE n ms [BURST n] | none]");
+        assert_eq!(TTL.to_string(), "[TTL ms | none]");
         assert_eq!(GROUP.to_string(), "[GROUP name]");
         assert_eq!(DELIVERIES.to_string(), "id token [id token ...]");
     }

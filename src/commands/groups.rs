@@ -1,4 +1,5 @@
-//! Groups and tenants: `RQ.GROUP.SET`, `RQ.GROUP.GET`, `RQ.GROUP.LIST`, `RQ.TENANT.SET`, `RQ.TENANT.GET`.
+//! Groups and tenants: `RQ.GROUP.SET`, `RQ.GROUP.GET`, `RQ.GROUP.LIST`, `RQ.TENANT.SET`, `RQ.TENANT.GET`,
+//! `RQ.TENANT.LIST`.
 
 use super::args::{self, BURST, Options, Quoted, Range, STRAY_BURST, Source, Wrong};
 use super::docs::{self, Docs};
@@ -28,9 +29,12 @@ pub const ROWS: &[Row] = &[
                 docs::QUEUE,
                 docs::text("group"),
                 docs::TENANT,
-                docs::CONCURRENCY,
-                docs::RATE,
-                docs::BACKOFF,
+                docs::option(
+                    "CONCURRENCY",
+                    docs::one_of("limit", &[docs::integer("n"), docs::NONE, docs::DEFAULT]),
+                ),
+                docs::option("RATE", docs::one_of("limit", &[docs::CLAIMS, docs::NONE, docs::DEFAULT])),
+                docs::option("BACKOFF", docs::one_of("wait", &[docs::BACKOFF_VALUE, docs::DEFAULT])),
                 docs::option(
                     "ORDERED",
                     docs::one_of("ordered", &[docs::token("yes"), docs::token("no"), docs::token("default")]),
@@ -106,6 +110,22 @@ pub const ROWS: &[Row] = &[
             since: "0.1.0",
             reply: "map, or with JSON one JSON text; nil for an unknown tenant",
             args: &[docs::QUEUE, docs::text("tenant"), docs::JSON],
+        },
+    },
+    Row {
+        name: c"RQ.TENANT.LIST",
+        entry: entry!(list_tenants, c"rq.tenant.list"),
+        flags: c"readonly",
+        arity: -2,
+        keys: Keys::One,
+        access: Access::Reads,
+        categories: c"read",
+        docs: &Docs {
+            summary: "Lists tenants, with their settings and why each is not served, page by page.",
+            complexity: "O(M + log T) with M the tenants in the page and T all of them",
+            since: "0.1.0",
+            reply: "[next cursor, array of maps]; the cursor is 0 on the last page",
+            args: &[docs::QUEUE, docs::option("CURSOR", docs::integer("cursor")), docs::COUNT],
         },
     },
 ];
@@ -212,18 +232,48 @@ fn parse_listing<'a, S: Source<'a>>(args: S) -> Result<Listing<'a>, Wrong> {
     while let Some(option) = options.next()? {
         match option {
             "TENANT" => listing.tenant = Some(options.name()?),
-            "CURSOR" => {
-                let text = options.value()?;
-                let born = args::digits(text).ok_or_else(|| Wrong::Cursor(Quoted::new(text)))?;
-                // No group is born 0: that is the nameless tenant.
-                listing.after = Some(born).filter(|&born| born > 0);
-            }
+            // No group is born 0: that is the nameless tenant.
+            "CURSOR" => listing.after = Some(cursor(options.value()?)?).filter(|&born| born > 0),
             "COUNT" => listing.count = options.count()?,
             _ => return Err(options.unhandled()),
         }
     }
     Ok(listing)
 }
+
+fn cursor(text: &[u8]) -> Result<u64, Wrong> {
+    args::digits(text).ok_or_else(|| Wrong::Cursor(Quoted::new(text)))
+}
+
+/// `RQ.TENANT.LIST queue [CURSOR c] [COUNT n]`
+pub fn list_tenants(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let (mut from, mut count) = (0, LIST_COUNT_DEFAULT);
+    let mut options = Options::new(call.args(), 2, TENANT_LIST);
+    while let Some(option) = options.next()? {
+        match option {
+            "CURSOR" => from = cursor(options.value()?)?,
+            "COUNT" => count = options.count()?,
+            _ => return Err(options.unhandled().into()),
+        }
+    }
+    call.read(|seen, out| {
+        // The cursor is the birth from which to go on: the nameless tenant's is 0.
+        let (next, tenants) = match seen {
+            Some(seen) => seen.queue.list_tenants(from, count),
+            None => (None, Vec::new()),
+        };
+        out.array(2);
+        out.bulk(next.unwrap_or(0).to_string().as_bytes());
+        out.array(tenants.len());
+        for tenant in tenants {
+            if let Some(seen) = seen {
+                views::tenant(seen, tenant).write(out);
+            }
+        }
+    })
+}
+
+const TENANT_LIST: &[&str] = &["CURSOR", "COUNT"];
 
 /// `RQ.TENANT.SET queue tenant option value [option value ...]`
 pub fn set_tenant(call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -297,6 +347,7 @@ mod tests {
         docs::check_words(ROWS, c"RQ.GROUP.LIST", GROUP_LIST);
         docs::check_words(ROWS, c"RQ.TENANT.SET", TENANT_SET);
         docs::check_words(ROWS, c"RQ.TENANT.GET", &["JSON"]);
+        docs::check_words(ROWS, c"RQ.TENANT.LIST", TENANT_LIST);
     }
 
     #[test]
@@ -339,7 +390,10 @@ mod tests {
                 "CONCURRENCY must be an integer from 0 to 1000000, none or default, not '-1'",
             ),
             (&["RATE", "0", "1"], "RATE must be an integer from 1 to 1000000, none or default, not '0'"),
-            (&["RATE", "1", "default"], "RATE must be an integer from 1 to 4294967295 (ms), not 'default'"),
+            (
+                &["RATE", "1", "default"],
+                "RATE takes n ms [BURST n]: so many claims in so many ms, not '1' 'default'",
+            ),
             (&["BURST", "3"], "BURST can only be given together with n ms of a rate before it"),
             (&["BACKOFF", "5", "4"], "BACKOFF's max-ms must not be less than its base-ms; 4 is less than 5"),
             (&["ORDERED", "maybe"], "ORDERED must be one of yes, no, default, not 'maybe'"),

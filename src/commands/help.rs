@@ -100,12 +100,14 @@ mod tests {
         assert_eq!(
             syntax(find(b"enqueue").unwrap()),
             "RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [DELAY ms | AT unix-ms] [PRIORITY 0-255] [GROUP name] \
-             [TENANT name] [ATTEMPTS n] [CRASHES n] [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms] [DEADLINE ms]"
+             [TENANT name] [ATTEMPTS n | none] [CRASHES n | none] [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms | none] \
+             [DEADLINE ms]"
         );
         assert_eq!(
             syntax(find(b"group.set").unwrap()),
-            "RQ.GROUP.SET queue group [TENANT name] [CONCURRENCY n] [RATE n ms [BURST n]] \
-             [BACKOFF base-ms [max-ms]] [ORDERED yes | no | default]"
+            "RQ.GROUP.SET queue group [TENANT name] [CONCURRENCY n | none | default] \
+             [RATE n ms [BURST n] | none | default] [BACKOFF base-ms [max-ms] | default] \
+             [ORDERED yes | no | default]"
         );
         assert_eq!(syntax(find(b"release").unwrap()), "RQ.RELEASE queue id token [id token ...]");
         assert_eq!(

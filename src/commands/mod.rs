@@ -8,6 +8,7 @@ pub mod glob;
 pub mod groups;
 pub mod help;
 pub mod json;
+pub mod metrics;
 pub mod operators;
 pub mod produce;
 pub mod recovery;
@@ -33,6 +34,7 @@ pub const TABLE: &[&[Row]] = &[
     operators::ROWS,
     settings::ROWS,
     groups::ROWS,
+    metrics::ROWS,
     help::ROWS,
     apply::ROWS,
 ];

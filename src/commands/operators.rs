@@ -8,7 +8,7 @@ use super::produce::{ids, nulls};
 use super::views;
 use super::{Access, Keys, Row, entry};
 use crate::queue::limits::COUNT_DEFAULT;
-use crate::queue::{Cursor, Error, Filter, Id, Op, Outcome, Scope, Serial, State};
+use crate::queue::{Cursor, Filter, Id, Op, Outcome, Scope, Serial, State};
 use crate::server::call::{Call, Missing};
 use crate::server::reply::{Out, Refusal};
 
@@ -369,7 +369,7 @@ pub fn purge(call: &mut Call<'_>) -> Result<(), Refusal> {
     let count = count(args, 3)?;
     // The queue would say so too, if there is one.
     if state == State::Active {
-        return Err(Refusal::Core(Error::BadState(state)));
+        return Err(Refusal::PurgeActive);
     }
     call.write(&Op::Purge { state, count }, Missing::Nothing, |applied, out| {
         reply_bulk(applied.map(|applied| applied.outcome), out);

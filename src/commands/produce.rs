@@ -115,8 +115,8 @@ pub const ROWS: &[Row] = &[
 ];
 
 const PRIORITY: Arg = docs::option("PRIORITY", docs::integer("0-255"));
-const ATTEMPTS: Arg = docs::option("ATTEMPTS", docs::integer("n"));
-const CRASHES: Arg = docs::option("CRASHES", docs::integer("n"));
+const ATTEMPTS: Arg = docs::option("ATTEMPTS", docs::N_OR_NONE);
+const CRASHES: Arg = docs::option("CRASHES", docs::N_OR_NONE);
 const DEADLINE: Arg = docs::option("DEADLINE", docs::integer("ms"));
 
 /// `RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [DELAY ms | AT unix-ms] [PRIORITY n] [GROUP name] [TENANT name]
@@ -419,8 +419,8 @@ mod tests {
             (&["ID", "a", "IFNEW", "REPLACE"], "IFNEW and REPLACE exclude each other"),
             (&["DELAY", "1", "AT", "1"], "DELAY and AT exclude each other"),
             (&["AT", "1", "DELAY", "1"], "DELAY and AT exclude each other"),
-            (&["ID", "1-1"], "ID must have 1 to 512 bytes"),
-            (&["ID", ""], "ID must have 1 to 512 bytes"),
+            (&["ID", "1-1"], "ID must not look like <digits>-<digits>"),
+            (&["ID", ""], "ID must be a name of 1 to 512 bytes; it has 0"),
             (&["ID"], "option ID needs a value"),
             (&["LEASE", "0"], "LEASE must be an integer from 1"),
             (&["LEASE", "none"], "LEASE must be an integer from 1"),

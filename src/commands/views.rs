@@ -25,7 +25,9 @@ pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     fields.add("enqueued", seen.to_wall(job.enqueued()));
     fields.add("due", due(seen, job));
     fields.add("since", wall(job.since()));
-    fields.add("claimed", wall(job.claimed()));
+    // Of one that ended, the token tells it.
+    let last_claim = || (state.is_final() && job.token() != Serial::NONE).then(|| job.token().millis());
+    fields.add("claimed", wall(job.claimed()).or_else(last_claim));
     fields.add("lease-until", wall(job.lease_until()));
     fields.add("deadline", wall(job.deadline()));
     fields.add("ended", wall(job.ended()));
@@ -148,10 +150,10 @@ fn options(options: &JobOptions) -> Fields<'static> {
     fields
 }
 
-/// How many workers of a queue live and how many are stale, of the first that a page may look at.
+/// How many workers of a queue live and how many are stale, of the first `most`.
 #[must_use]
-pub fn living_and_stale(seen: Seen<'_>, waiting: &Waiting) -> (usize, usize) {
-    let workers = seen.queue.workers().take(LIST_SCAN_MAX);
+pub fn living_and_stale(seen: Seen<'_>, waiting: &Waiting, most: usize) -> (usize, usize) {
+    let workers = seen.queue.workers().take(most);
     let counts = workers.fold([0usize; 2], |mut counts, worker| {
         let stale = is_stale(seen, &worker, waiting.contains_key(worker.name));
         if let Some(count) = counts.get_mut(usize::from(stale)) {
@@ -166,10 +168,10 @@ pub fn living_and_stale(seen: Seen<'_>, waiting: &Waiting) -> (usize, usize) {
 #[must_use]
 pub fn stats(seen: Seen<'_>, waiting: &Waiting) -> Fields<'static> {
     let queue = seen.queue;
-    let census = queue.census(seen.now);
+    let census = queue.census(seen.now, LIST_SCAN_MAX);
     let age = census.oldest_ready.map(|since| seen.now.saturating_sub(since));
     let (waits, runs) = queue.waits_and_runs(seen.now);
-    let (living, stale) = living_and_stale(seen, waiting);
+    let (living, stale) = living_and_stale(seen, waiting, LIST_SCAN_MAX);
     let mut fields = Fields::with_capacity(State::ALL.len().saturating_add(18));
     for state in State::ALL {
         fields.add(state.name(), queue.count(state));
@@ -224,33 +226,10 @@ fn rates(seen: Seen<'_>) -> Fields<'static> {
 }
 
 fn totals(totals: &Totals) -> Fields<'static> {
-    let Totals {
-        enqueued,
-        delivered,
-        done,
-        failed,
-        lapsed,
-        recovered,
-        released,
-        dead,
-        cancelled,
-        redriven,
-        refused,
-        removed,
-    } = *totals;
     let mut fields = Fields::with_capacity(12);
-    fields.add("enqueued", enqueued);
-    fields.add("delivered", delivered);
-    fields.add("done", done);
-    fields.add("failed", failed);
-    fields.add("lapsed", lapsed);
-    fields.add("recovered", recovered);
-    fields.add("released", released);
-    fields.add("dead", dead);
-    fields.add("cancelled", cancelled);
-    fields.add("redriven", redriven);
-    fields.add("refused", refused);
-    fields.add("removed", removed);
+    for (name, count) in totals.named() {
+        fields.add(name, count);
+    }
     fields
 }
 

@@ -300,6 +300,10 @@ impl Groups {
         numbers.filter_map(|(_, number)| Some((number, self.groups.get(number)?)))
     }
 
+    pub fn tenants_from(&self, born: u64) -> impl Iterator<Item = &Tenant> {
+        self.tenants_by_birth.range(born..).filter_map(|(_, &number)| self.tenants.get(number))
+    }
+
     pub fn tenants(&self) -> impl Iterator<Item = (TenantNo, &Tenant)> {
         self.tenants_by_birth.values().filter_map(|&number| Some((number, self.tenants.get(number)?)))
     }

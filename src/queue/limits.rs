@@ -38,6 +38,10 @@ pub const NAMES_MAX: usize = 10_000;
 /// Workers that one queue registers for claims of clients. To look at all of them takes about 3 ms.
 pub const WORKERS_MAX: usize = 50_000;
 
+/// The longest back-off where only the first wait is given, ms. Commands are replicated as they were
+/// given, so this is part of their meaning and frozen.
+pub const BACKOFF_MAX_DEFAULT: u64 = 3_600_000;
+
 /// Largest `ATTEMPTS` and `CRASHES`.
 pub const BUDGET_MAX: u32 = 1_000_000_000;
 

@@ -185,6 +185,39 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// All of them, by name.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 12] {
+        let Self {
+            enqueued,
+            delivered,
+            done,
+            failed,
+            lapsed,
+            recovered,
+            released,
+            dead,
+            cancelled,
+            redriven,
+            refused,
+            removed,
+        } = *self;
+        [
+            ("enqueued", enqueued),
+            ("delivered", delivered),
+            ("done", done),
+            ("failed", failed),
+            ("lapsed", lapsed),
+            ("recovered", recovered),
+            ("released", released),
+            ("dead", dead),
+            ("cancelled", cancelled),
+            ("redriven", redriven),
+            ("refused", refused),
+            ("removed", removed),
+        ]
+    }
+
     /// Those that are counted per minute too.
     const fn events(&self) -> PerEvent<u64> {
         let Self { enqueued, delivered, done, failed, lapsed, dead, cancelled, refused, .. } = *self;

@@ -101,6 +101,10 @@ impl Registry {
         self.workers.range(WorkerNo(number)..).map(|(&number, worker)| (number, worker.view()))
     }
 
+    pub fn numbered_from(&self, from: WorkerNo) -> impl Iterator<Item = (WorkerNo, &Worker)> {
+        self.workers.range(from..).map(|(&number, worker)| (number, worker))
+    }
+
     pub fn numbered(&self) -> impl Iterator<Item = (WorkerNo, &Worker)> {
         self.workers.iter().map(|(&number, worker)| (number, worker))
     }

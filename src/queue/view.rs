@@ -5,6 +5,7 @@ use super::gate::{Gate, Hold};
 use super::group::{Group, GroupName, GroupNo, Tenant, TenantNo, Terms};
 use super::job::{Failures, Job, Reason, Slot, State};
 use super::op::Scope;
+use super::registry::WorkerNo;
 use super::serial::{Id, Serial};
 use super::settings::{GroupDefaults, GroupSettings, JobOptions, Settings, TenantSettings};
 use super::stats::{self, Histogram, PerEvent};
@@ -422,7 +423,7 @@ pub struct Page {
 /// A place in a listing: just behind the job with this key. Shown as `<group>.<rank>.<at>.<serial>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// Ready jobs: the birth of their group; else 0.
+    /// Ready jobs: the birth of their group; active ones: the number of their worker; else 0.
     pub born: u64,
     /// 255 - priority, for ready jobs; else 0.
     pub rank: u8,
@@ -589,6 +590,15 @@ impl Queue {
         self.groups.eligible()
     }
 
+    /// A page of the tenants by age, from the one with this birth on; and the birth to go on from, `None`
+    /// if this was the last page.
+    #[must_use]
+    pub fn list_tenants(&self, from: u64, count: usize) -> (Option<u64>, Vec<TenantView<'_>>) {
+        let mut tenants = self.groups.tenants_from(from);
+        let page = tenants.by_ref().take(count).map(|tenant| TenantView { tenant, queue: self }).collect();
+        (tenants.next().map(|tenant| tenant.born), page)
+    }
+
     /// One tenant.
     #[must_use]
     pub fn tenant(&self, name: &[u8]) -> Option<TenantView<'_>> {
@@ -634,13 +644,13 @@ impl Queue {
         groups.filter_map(|(_, group)| group.ready.oldest(self.jobs.since_of())).min()
     }
 
-    /// How the groups fare at `now` on the duration clock: the first ones by age that a page may look
-    /// at.
+    /// How the groups fare at `now` on the duration clock: the first `most` of them by age, and no more
+    /// than a page may look at.
     #[must_use]
-    pub fn census(&self, now: u64) -> Census {
+    pub fn census(&self, now: u64, most: usize) -> Census {
         let terms = Terms { now: now.max(self.clock.now), ..self.terms() };
         let mut census = Census::default();
-        for (_, group) in self.groups.iter_after(None).take(limits::LIST_SCAN_MAX) {
+        for (_, group) in self.groups.iter_after(None).take(most.min(limits::LIST_SCAN_MAX)) {
             census.looked_at = census.looked_at.saturating_add(1);
             let Some(oldest) = group.ready.oldest(self.jobs.since_of()) else {
                 census.empty = census.empty.saturating_add(1);
@@ -714,7 +724,9 @@ impl Queue {
     /// A page of the jobs that a filter lets pass, behind `after`. The order is that of the state:
     /// ready: group by group, oldest group first, each as it will be claimed; delayed: by due
     /// instant, first those that follow the duration clock, then those that follow the wall clock;
-    /// active: by the lease's deadline (of one worker: by token); final: by expiry.
+    /// active: worker by worker, oldest first, each by token; final: by expiry. A job has the same place
+    /// for as long as it stays in a state, unless `Reschedule` moves it: so it is not missed by one who
+    /// goes from page to page meanwhile.
     ///
     /// At most `count` jobs, and those among the first [`limits::LIST_SCAN_MAX`] jobs and groups
     /// looked at: a page may be empty and not the last.
@@ -744,6 +756,7 @@ impl Queue {
             }
             (_, Some(_)) => {}
             (State::Ready, None) => self.list_ready(only, after, &mut scan),
+            (State::Active, None) => self.list_active(only, after, &mut scan),
             (state, None) => {
                 for (rank, timeline) in self.timed.all_of(state) {
                     let from = match after {
@@ -771,6 +784,28 @@ impl Queue {
             Only::Tenant(tenant) => self.groups.get(self.jobs.get(slot)?.group)?.tenant == tenant,
         };
         passes.then_some(slot)
+    }
+
+    /// Active jobs are listed by who holds them, since an extended lease moves them where they lie by that.
+    fn list_active(&self, only: Only, after: Option<Cursor>, scan: &mut Scan) {
+        let from = WorkerNo(after.map_or(0, |cursor| cursor.born));
+        for (number, worker) in self.registry.numbered_from(from) {
+            // Behind the cursor's place among what its own worker holds.
+            let place = after.filter(|cursor| cursor.born == number.0);
+            let place = place.map(|cursor| cursor.serial);
+            for slot in worker.held.iter_after(place, self.jobs.token_of()) {
+                let serial = self.jobs.token_of()(slot);
+                let cursor = Cursor { born: number.0, rank: 0, at: 0, serial };
+                if !scan.look(cursor, self.passes(slot, only)) {
+                    return;
+                }
+            }
+            // Workers without a job count too.
+            let end = Cursor { born: number.0, rank: 0, at: 0, serial: Serial::MAX };
+            if !scan.look(end, None) {
+                return;
+            }
+        }
     }
 
     /// Ready jobs lie in their groups, so of one group only its own are looked at.

@@ -17,7 +17,7 @@ use super::run::{self, Travel};
 use super::state::{RENDERERS, STATE, WAITING};
 use super::value::Value;
 use super::waitlist::{Want, WantClaim};
-use super::{clock, config, timer, waiters};
+use super::{clock, config, info, notices, timer, waiters};
 use crate::persist::Message;
 use crate::queue::limits::WORKERS_MAX;
 use crate::queue::{Claim, Ended, Id, JobView, Op, Outcome, Queue, Slot};
@@ -294,7 +294,7 @@ impl<'a> Call<'a> {
     #[inline]
     fn announce(&self, name: Str<'_>) {
         self.ctx.signal_modified(name);
-        self.ctx.notify(self.event, name);
+        notices::raise(self.ctx, name, (!self.event.is_empty()).then_some(self.event));
     }
 
     /// Looks at the queue that the first argument names.
@@ -412,6 +412,10 @@ impl<'a> Call<'a> {
             self.settled(name, value, obeys);
             drop(key);
             self.announce(name);
+        } else {
+            // Something may have come due.
+            drop(key);
+            notices::raise(ctx, name, None);
         }
         Ok(has_claimed)
     }
@@ -496,6 +500,61 @@ impl<'a> Call<'a> {
             }
         }
         (next, names)
+    }
+
+    /// The selected database.
+    #[must_use]
+    pub fn db(&self) -> i32 {
+        self.ctx.db()
+    }
+
+    /// Shows `f` queues of the selected database until it says `false`: those of these names that there
+    /// are, or without names the oldest; at most `count`. The answer is how many there are in all, or how
+    /// many names were given.
+    pub fn look_at(
+        &mut self,
+        names: &[&[u8]],
+        count: usize,
+        f: &mut dyn FnMut(&[u8], Seen<'_>, &Waiting) -> bool,
+    ) -> usize {
+        let (main, db) = (self.ctx.main(), self.ctx.db());
+        let (total, page): (usize, Vec<Box<[u8]>>) = if names.is_empty() {
+            STATE.with(main, |state| {
+                let page = state.index.page(db, 0, count).into_iter().map(|(_, name)| name);
+                (state.index.len_of(db), page.collect())
+            })
+        } else {
+            // Given twice, it is still one.
+            let unique: std::collections::BTreeSet<&[u8]> = names.iter().copied().collect();
+            (unique.len(), unique.into_iter().take(count).map(Box::from).collect())
+        };
+        let is_primary = self.flags().is_primary();
+        let mut missing: usize = 0;
+        for name in page {
+            let own = OwnStr::new(main, &name);
+            let mut key = Key::open(self.ctx, own.get(), Access::Read);
+            let Held::Queue(value) = key.held() else {
+                missing = missing.saturating_add(1);
+                continue;
+            };
+            if is_primary {
+                value.prepare(main);
+            }
+            let wall = if is_primary { clock::wall_ms() } else { clock::primary_wall_ms(main) };
+            if !f(&name, Seen::new(value, wall), &waiting(main, db, &name)) {
+                break;
+            }
+        }
+        total.saturating_sub(missing)
+    }
+
+    /// What the module counted since the server was started, for metrics: name, help, value.
+    #[must_use]
+    pub fn counted(&self) -> Vec<(&'static str, &'static str, u64)> {
+        info::fields(self.ctx.main())
+            .into_iter()
+            .map(|field| (field.metric, field.help, field.value))
+            .collect()
     }
 
     /// `RQ.APPLY`: executes one message for the queue that the first argument names.

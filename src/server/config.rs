@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use super::ffi::{Main, MainCell, MainThread};
-use crate::queue::limits::{BUDGET_MAX, DURATION_MS_MAX, KEEP_MAX};
+use crate::queue::limits::{BACKOFF_MAX_DEFAULT, BUDGET_MAX, DURATION_MS_MAX, KEEP_MAX};
 use crate::queue::{Backoff, Settings};
 
 /// A config that is always a number.
@@ -180,14 +180,20 @@ fn number_or_none(text: &[u8], min: u64, max: u64) -> Result<Option<u64>, String
 fn backoff(text: &[u8]) -> Result<Backoff, String> {
     let error = || {
         format!(
-            "must be the first wait and the longest wait in ms, as in \"1000 3600000\": integers from 0 to {DURATION_MS_MAX}, the second not smaller"
+            "must be the first wait in ms, and perhaps the longest, as in \"1000 3600000\": integers from 0 to {DURATION_MS_MAX}, the second not smaller"
         )
     };
     let mut parts = text.split(|&byte| byte == b' ').filter(|part| !part.is_empty());
     let (base, max, rest) = (parts.next(), parts.next(), parts.next());
-    let (Some(base), Some(max), None) = (base.and_then(digits), max.and_then(digits), rest) else {
-        return Err(error());
+    let Some(base) = base.and_then(digits) else { return Err(error()) };
+    // As for the commands: an hour, or the first wait if that is longer.
+    let max = match max {
+        None => BACKOFF_MAX_DEFAULT.max(base),
+        Some(max) => digits(max).ok_or_else(error)?,
     };
+    if rest.is_some() {
+        return Err(error());
+    }
     if base > max || max > DURATION_MS_MAX {
         return Err(error());
     }
@@ -232,7 +238,9 @@ mod tests {
             (Field::Ttl, "1.5"),
             (Field::Ttl, "99999999999999999999"),
             (Field::KeepDead, "4294967296"),
-            (Field::Backoff, "5"),
+            (Field::Backoff, ""),
+            (Field::Backoff, "x"),
+            (Field::Backoff, "5 x"),
             (Field::Backoff, "5 4"),
             (Field::Backoff, "1 2 3"),
             (Field::Backoff, "none"),
@@ -241,5 +249,9 @@ mod tests {
             assert!(error.contains("from 0 to") || error.contains("from 1 to"), "{error}");
         }
         assert_eq!(settings, Settings::default());
+        for (text, max) in [("5", 3_600_000), ("4000000", 4_000_000), ("5 7", 7)] {
+            set(&mut settings, Field::Backoff, text.as_bytes()).unwrap();
+            assert_eq!(settings.backoff.max, max);
+        }
     }
 }

@@ -24,7 +24,7 @@ use super::call::Call;
 use super::reply::{Out, Refusal};
 use super::state::RENDERERS;
 use super::value::Value;
-use super::{config, events, key_type, timer, torn, waiters};
+use super::{config, events, key_type, timer, torn, waiters, warnings};
 
 /// Calls a function of the module API that every supported server has. On one that lacks it (which
 /// the load has checked for) nothing happens and the result is the default.
@@ -372,6 +372,12 @@ impl Flags {
         self.any(api::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
 
+    /// The AOF is written.
+    #[must_use]
+    pub const fn has_aof(self) -> bool {
+        self.any(api::REDISMODULE_CTX_FLAGS_AOF)
+    }
+
     /// The `maxmemory-policy` may drop keys.
     #[must_use]
     pub const fn may_evict(self) -> bool {
@@ -465,14 +471,16 @@ impl<'c> Ctx<'c> {
         rm!(RedisModule_SignalModifiedKey(self.raw, name.0));
     }
 
-    /// Raises a key event, if the server is configured to tell clients of those of modules. Other modules
-    /// may act on it at once, so nothing may be borrowed.
+    /// Whether the server is configured to tell clients of the key events of modules.
     #[inline]
-    pub fn notify(self, event: &CStr, name: Str<'_>) {
+    #[must_use]
+    pub fn tells_events(self) -> bool {
         let told = rm!(RedisModule_GetNotifyKeyspaceEvents());
-        if u32::try_from(told).is_ok_and(|told| told & api::REDISMODULE_NOTIFY_MODULE as u32 == 0) {
-            return;
-        }
+        u32::try_from(told).is_ok_and(|told| told & api::REDISMODULE_NOTIFY_MODULE as u32 != 0)
+    }
+
+    /// Raises a key event. Other modules may act on it at once, so nothing may be borrowed.
+    pub fn notify(self, event: &CStr, name: Str<'_>) {
         rm!(RedisModule_NotifyKeyspaceEvent(
             self.raw,
             api::REDISMODULE_NOTIFY_MODULE,
@@ -1239,6 +1247,7 @@ unsafe extern "C" fn on_server_event(
                     events::swapped(main, info.dbnum_first, info.dbnum_second);
                 }
             }
+            (api::REDISMODULE_EVENT_CONFIG, _) => warnings::look_at_server(ctx),
             _ => {}
         },
     );
@@ -1252,6 +1261,7 @@ fn subscribe(ctx: Ctx<'_>) -> Result<(), &'static str> {
         (api::REDISMODULE_EVENT_FLUSHDB, 1),
         (api::REDISMODULE_EVENT_SWAPDB, 1),
         (api::REDISMODULE_EVENT_CRON_LOOP, 1),
+        (api::REDISMODULE_EVENT_CONFIG, 1),
     ] {
         let event = api::RedisModuleEvent { id, dataver };
         if rm!(RedisModule_SubscribeToServerEvent(ctx.raw, event, Some(on_server_event)) or ERR) != OK {

@@ -127,6 +127,12 @@ impl Index {
         self.dbs.values().map(|db| db.names.len()).sum()
     }
 
+    /// How many names a database has.
+    #[must_use]
+    pub fn len_of(&self, db: i32) -> usize {
+        self.dbs.get(&db).map_or(0, |db| db.names.len())
+    }
+
     /// Up to `count` names of a database behind the one with number `after` (0: from the start),
     /// with their numbers. A name that stays is listed exactly once, whatever else comes and goes.
     #[must_use]
@@ -201,5 +207,6 @@ mod tests {
         let rest = index.page(0, page[1].0, 9);
         assert_eq!(rest.iter().map(|(_, name)| name.to_vec()).collect::<Vec<_>>(), [b"c", b"d", b"b"]);
         assert!(index.page(7, 0, 2).is_empty());
+        assert_eq!((index.len_of(0), index.len_of(7)), (4, 0));
     }
 }

@@ -9,6 +9,7 @@ mod index;
 mod info;
 mod key_type;
 mod moves;
+mod notices;
 pub mod reply;
 mod run;
 pub mod state;
@@ -17,8 +18,9 @@ mod torn;
 mod value;
 mod waiters;
 mod waitlist;
+mod warnings;
 
-use ffi::{Ctx, log};
+use ffi::Ctx;
 
 /// Prepares the shell while the module is loaded.
 pub fn start(ctx: Ctx<'_>, renderers: call::Renderers) {
@@ -26,10 +28,5 @@ pub fn start(ctx: Ctx<'_>, renderers: call::Renderers) {
     state::RENDERERS.set(main, Some(renderers));
     let flags = ctx.flags();
     timer::IS_CLUSTER.set(main, flags.is_cluster());
-    if flags.may_evict() {
-        log(
-            c"warning",
-            "maxmemory-policy may drop whole queues: set it to noeviction (or to a volatile-… policy, and no TTL on queues)",
-        );
-    }
+    warnings::look_at_server(ctx);
 }

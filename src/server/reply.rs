@@ -43,6 +43,8 @@ pub enum Refusal {
         /// Most bytes taken.
         limit: u64,
     },
+    /// `RQ.PURGE` of active jobs.
+    PurgeActive,
     /// `RQ.APPLY` called by somebody who is neither the primary nor the AOF.
     NotForClients,
     /// The queue is on another node of the cluster now, or on its way there.
@@ -73,6 +75,9 @@ impl fmt::Display for Refusal {
             Self::TooBig { limit } => {
                 write!(f, "TOOBIG more than {limit} bytes; store it elsewhere and enqueue where, or raise rq.max-payload")
             }
+            Self::PurgeActive => f.write_str(
+                "BADSTATE active jobs are with their workers: RQ.CANCEL tells these to stop, RQ.RECOVER takes the jobs back",
+            ),
             Self::NotForClients => {
                 f.write_str("ERR RQ.APPLY carries what a primary decided to its replicas and its AOF; clients cannot call it")
             }

@@ -3,8 +3,9 @@
 //! for the end of a job are answered in the middle of that, while its result is at hand.
 
 use super::ffi::{Ctx, Str, changing, log};
+use super::notices::Before;
 use super::value::{self, Value};
-use super::{clock, config, waiters};
+use super::{clock, config, waiters, warnings};
 use crate::persist;
 use crate::queue::{Effects, Error, Op, Outcome, Queue, Serial, Slots, Stamp};
 
@@ -57,6 +58,7 @@ pub fn apply(
     let main = ctx.main();
     value.prepare(main);
     let stamp = value.stamp(main, op);
+    let before = Before::look(ctx, &value.queue);
     changing(true);
     let result = listening(ctx, name, |fx| match stamp {
         Some(stamp) => value.queue.apply_at(stamp, op, fx),
@@ -65,10 +67,15 @@ pub fn apply(
     if let Ok((done, moved)) = &result
         && done.changed
     {
+        before.note(ctx, &value.queue);
         value::raise_serial(main, value.queue.last_serial(), value.queue.wall());
         propagate(ctx, name, op, travel, stamp.filter(|_| *moved));
+        warnings::count_dead(main, name, &mut value.told, &value.queue);
     }
     changing(false);
+    if matches!(result, Err(Error::Full)) {
+        warnings::queue_is_full(main, name, &mut value.told, &value.queue);
+    }
     result.map(|(done, _)| done)
 }
 
@@ -77,9 +84,13 @@ pub fn apply(
 /// # Errors
 /// The queue's; nothing has changed then.
 pub fn obey(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value, op: &Op<'_>) -> Result<Done, Error> {
+    let before = Before::look(ctx, &value.queue);
     changing(true);
     let result = listening(ctx, name, |fx| Ok((value.queue.apply(op, fx)?, ())));
-    if result.is_ok() {
+    if let Ok((done, ())) = &result {
+        if done.changed {
+            before.note(ctx, &value.queue);
+        }
         value::raise_serial(ctx.main(), value.queue.last_serial(), value.queue.wall());
     }
     changing(false);
@@ -98,6 +109,7 @@ pub fn make(ctx: Ctx<'_>, op: &Op<'_>) -> Result<(Box<Value>, Done, Stamp), Erro
     let mut queue = Queue::new(config::defaults(main), stamp);
     let mut fx = Effects::default();
     let outcome = queue.apply(op, &mut fx)?;
+    Before::nothing(ctx).note(ctx, &queue);
     value::raise_serial(main, queue.last_serial(), wall);
     // That there is a queue now is a change in any case.
     let done = Done { outcome, changed: true, claimed: fx.claimed };

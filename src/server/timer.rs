@@ -8,6 +8,7 @@
 use super::clock;
 use super::events;
 use super::ffi::{self, Access, Ctx, Held, Key, Main, MainCell, OwnStr, Str, TimerId};
+use super::notices;
 use super::run::{self, Travel};
 use super::state::{STATE, WAITING};
 use super::torn;
@@ -270,6 +271,7 @@ fn undo(ctx: Ctx<'_>, grant: &waiters::Grant) {
         serve_and_note(ctx, &name, value);
         drop(key);
         ctx.signal_modified(name.get());
+        notices::raise(ctx, name.get(), None);
     }
 }
 
@@ -285,10 +287,12 @@ fn look(ctx: Ctx<'_>, db: i32, name: &[u8], is_primary: bool) {
         return;
     };
     waiters::look(ctx, db, name, Some(value));
-    if is_primary && serve_and_note(ctx, &own, value) {
-        drop(key);
+    let served = is_primary && serve_and_note(ctx, &own, value);
+    drop(key);
+    if served {
         ctx.signal_modified(own.get());
     }
+    notices::raise(ctx, own.get(), None);
 }
 
 /// `true` if somebody was served.
@@ -342,6 +346,7 @@ fn settle(ctx: Ctx<'_>, db: i32, name: &[u8], slice: usize) -> bool {
     if has_changed {
         ctx.signal_modified(own.get());
     }
+    notices::raise(ctx, own.get(), None);
     has_changed
 }
 

@@ -2,6 +2,7 @@
 
 use super::clock;
 use super::ffi::{Main, MainCell};
+use super::warnings::Told;
 use crate::queue::{Op, Queue, Serial, Stamp};
 
 /// The last serial taken on this server, over all queues.
@@ -36,6 +37,8 @@ pub struct Value {
     indexed: Option<u64>,
     /// When to look for workers to be forgotten, boot clock, ms; `u64::MAX`: never.
     forget: u64,
+    /// What the log was told of it.
+    pub told: Told,
 }
 
 const _: fn() = || {
@@ -49,14 +52,30 @@ impl Value {
     pub fn made(main: Main, queue: Queue) -> Self {
         let anchor = clock::difference(queue.now(), clock::boot_ms());
         let epoch = EPOCH.get(main);
-        Self { queue, anchor: Some(anchor), born: epoch, used: epoch, indexed: None, forget: u64::MAX }
+        Self {
+            queue,
+            anchor: Some(anchor),
+            born: epoch,
+            used: epoch,
+            indexed: None,
+            forget: u64::MAX,
+            told: Told::default(),
+        }
     }
 
     /// A queue that came from bytes.
     #[must_use]
     pub fn loaded(main: Main, queue: Queue) -> Self {
         raise_serial(main, queue.last_serial(), clock::wall_ms());
-        Self { queue, anchor: None, born: EPOCH.get(main), used: 0, indexed: None, forget: u64::MAX }
+        Self {
+            queue,
+            anchor: None,
+            born: EPOCH.get(main),
+            used: 0,
+            indexed: None,
+            forget: u64::MAX,
+            told: Told::default(),
+        }
     }
 
     /// For COPY: the same queue, going on by the same clock.
@@ -69,6 +88,7 @@ impl Value {
             used: self.used,
             indexed: None,
             forget: u64::MAX,
+            told: self.told,
         }
     }
 

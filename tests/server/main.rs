@@ -20,6 +20,7 @@ mod formats;
 mod groups;
 mod hostile;
 mod keys;
+mod monitoring;
 mod moves;
 mod operators;
 mod persistence;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         ("recovery", recovery::TESTS),
         ("results", results::TESTS),
         ("operators", operators::TESTS),
+        ("monitoring", monitoring::TESTS),
         ("groups", groups::TESTS),
         ("errors", errors::TESTS),
         ("bytes", bytes::TESTS),

@@ -569,6 +569,8 @@ fn commands_are_described(lab: &Lab) {
         "group.list",
         "tenant.set",
         "tenant.get",
+        "tenant.list",
+        "metrics",
     ] {
         let name = format!("rq.{name}");
         assert!(
@@ -583,17 +585,18 @@ fn commands_are_described(lab: &Lab) {
         }
         let info = cmd!(c, "COMMAND", "INFO", name);
         let info = info.list()[0].list();
-        assert!(info[1].int() != -1 || name == "rq.queues", "{name} has an arity");
+        let has_no_key = name == "rq.queues" || name == "rq.metrics";
+        assert!(info[1].int() != -1 || has_no_key, "{name} has an arity");
         let flags: Vec<String> = info[2].texts();
         let denied = flags.contains(&"denyoom".to_string());
         assert_eq!(denied, name == "rq.enqueue" || name == "rq.menqueue", "{name}: {flags:?}");
         let reads = ["result", "workers", "stats", "job", "list", "queues", "queue.get"]
             .into_iter()
-            .chain(["group.get", "group.list", "tenant.get"])
+            .chain(["group.get", "group.list", "tenant.get", "tenant.list", "metrics"])
             .any(|read| name == format!("rq.{read}"));
         assert_eq!(flags.contains(&"readonly".to_string()), reads, "{name}: {flags:?}");
         assert_eq!(flags.contains(&"write".to_string()), !reads, "{name}: {flags:?}");
-        if name != "rq.queues" && name != "rq.mclaim" {
+        if !has_no_key && name != "rq.mclaim" {
             assert_eq!(
                 (info[3].int(), info[4].int(), info[5].int()),
                 (1, 1, 1),
@@ -603,10 +606,9 @@ fn commands_are_described(lab: &Lab) {
     }
     assert_eq!(cmd!(c, "COMMAND", "GETKEYS", "RQ.ENQUEUE", "q", "x").texts(), ["q"]);
     // Too few arguments are refused by every command that needs some.
-    for name in names
-        .iter()
-        .filter(|name| !name.eq_ignore_ascii_case("rq.queues") && !name.eq_ignore_ascii_case("rq.help"))
-    {
+    let needs_some =
+        |name: &&String| !["rq.queues", "rq.metrics", "rq.help"].contains(&name.to_lowercase().as_str());
+    for name in names.iter().filter(needs_some) {
         assert_eq!(refused!(c, name), "ERR", "{name}");
     }
 }

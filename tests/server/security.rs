@@ -53,6 +53,7 @@ const SAMPLES: &[(Does, &str)] = &[
     (Reads, "RQ.JOB K j"),
     (Reads, "RQ.LIST K ready"),
     (Nothing, "RQ.QUEUES"),
+    (Nothing, "RQ.METRICS"),
     (Writes, "RQ.PAUSE K"),
     (Writes, "RQ.RESUME K"),
     (Writes, "RQ.REDRIVE K j"),
@@ -64,6 +65,7 @@ const SAMPLES: &[(Does, &str)] = &[
     (Reads, "RQ.GROUP.LIST K"),
     (Writes, "RQ.TENANT.SET K t WEIGHT 5"),
     (Reads, "RQ.TENANT.GET K t"),
+    (Reads, "RQ.TENANT.LIST K"),
     (Nothing, "RQ.HELP"),
     (Both, "RQ.APPLY K message"),
 ];
@@ -244,6 +246,7 @@ fn roles_of_the_readme(lab: &Lab) {
         ("worker", &["RQ.CLAIM", "RQ.MCLAIM", "RQ.ACK", "RQ.FAIL", "RQ.RELEASE", "RQ.EXTEND", "RQ.PROGRESS"]),
         ("rescuer", &["RQ.RECOVER", "RQ.WORKERS"]),
         ("viewer", &viewer),
+        ("exporter", &["RQ.METRICS"]),
         ("operator", &all),
     ];
     assert_eq!(lines.len(), roles.len(), "{lines:?}");

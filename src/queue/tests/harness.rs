@@ -345,7 +345,7 @@ impl Twin {
         same!(queue.group_count(), model.groups.len(), "groups");
         same!(queue.eligible_groups(), model.groups_in_line(), "groups in line");
         for now in instants {
-            let census = queue.census(now);
+            let census = queue.census(now, usize::MAX);
             let (mut eligible, mut held) = (0, [0; Hold::NAMES.len()]);
             let ready = |group: &&Group| !model.jobs_of(&group.name, State::Ready).is_empty();
             for group in model.groups.iter().filter(ready) {
@@ -415,6 +415,13 @@ impl Twin {
             }
         }
         same!(queue.tenant_records().count(), model.tenants.len(), "tenants");
+        let (mut from, mut names) = (Some(0), Vec::new());
+        while let Some(born) = from {
+            let (next, page) = queue.list_tenants(born, 2);
+            names.extend(page.iter().map(|tenant| tenant.name()));
+            from = next;
+        }
+        same!(names, model.tenants.iter().map(|tenant| &*tenant.name).collect::<Vec<_>>(), "list of tenants");
         Ok(())
     }
 

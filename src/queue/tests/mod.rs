@@ -3,7 +3,8 @@
 //! Each of them drives a [`harness::Twin`]: the queue and a second, obvious one side by side,
 //! compared after every op. `scenarios` are stories for people, `worlds` tries all short
 //! histories of a small world, `simulation` tries random long ones, `formats` is about bytes,
-//! `bounds` about memory and work, `targets` and `corpus` are what the fuzzer uses and found.
+//! `bounds` about memory and work, `paging` about listings under change, `targets` and `corpus` are what
+//! the fuzzer uses and found.
 
 mod bounds;
 mod corpus;
@@ -13,6 +14,7 @@ mod groups;
 mod harness;
 mod memory;
 mod model;
+mod paging;
 mod random;
 mod scenarios;
 mod simulation;

@@ -589,10 +589,21 @@ impl Model {
                 Phase::Ready => (self.groups[self.group_of(at)].born, job.place()),
                 Phase::Delayed { due: Due::Duration(due), .. } => (0, (0, due, job.arrival)),
                 Phase::Delayed { due: Due::Wall(due), .. } => (0, (1, due, job.arrival)),
-                Phase::Active { until, .. } => (0, (0, until, job.arrival)),
+                // Worker by worker, each by token.
+                Phase::Active { ref worker, .. } => {
+                    let number = self.workers.iter().position(|known| known.name == *worker);
+                    (number.expect("a job has an owner") as u64, (0, job.token, 0))
+                }
                 Phase::Final { until, .. } => (0, (0, until.unwrap_or(u64::MAX), job.arrival)),
             }
         });
+        found
+    }
+
+    /// Positions of the active jobs, the first to lapse first.
+    fn by_lease(&self) -> Vec<usize> {
+        let mut found = self.list(State::Active);
+        found.sort_by_key(|&at| (self.jobs[at].until(), self.jobs[at].arrival));
         found
     }
 
@@ -1060,7 +1071,7 @@ impl Model {
         let matching = |model: &Self| -> Vec<usize> {
             let mut found: Vec<usize> = match &recover.who {
                 Who::Lapsed => model
-                    .list(State::Active)
+                    .by_lease()
                     .into_iter()
                     .filter(|&at| model.jobs[at].until().is_some_and(|until| until <= model.now))
                     .collect(),
@@ -1559,7 +1570,7 @@ impl Model {
             self.look_at_group_of(at);
             return true;
         }
-        if let Some(&at) = self.list(State::Active).first()
+        if let Some(&at) = self.by_lease().first()
             && self.jobs[at].until().is_some_and(|until| until <= now)
         {
             self.take_back(at, Return::Lapse);
