@@ -248,6 +248,7 @@ fn roles_of_the_readme(lab: &Lab) {
         ("viewer", &viewer),
         ("exporter", &["RQ.METRICS"]),
         ("operator", &all),
+        ("listener", &[]),
     ];
     assert_eq!(lines.len(), roles.len(), "{lines:?}");
     let server = lab.server();
@@ -271,6 +272,12 @@ fn roles_of_the_readme(lab: &Lab) {
         for foreign in [args!["GET", "mail"], args!["RESTORE", "mail", 0, "x"], args!["DEL", "mail"]] {
             assert!(!may(&mut client, foreign), "{role}");
         }
+        let looks_around = ["viewer", "operator"].contains(role);
+        assert_eq!(may(&mut client, args!["INFO", "rq"]), looks_around || *role == "exporter", "{role}");
+        assert_eq!(may(&mut client, args!["TIME"]), looks_around, "{role}");
+        assert!(!may(&mut client, args!["PSUBSCRIBE", "*"]), "{role}");
+        let listens = may(&mut client, args!["PSUBSCRIBE", "__keyevent@0__:rq.*"]);
+        assert_eq!(listens, *role == "listener", "{role}");
     }
 }
 
