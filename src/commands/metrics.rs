@@ -10,7 +10,7 @@ use super::views::living_and_stale;
 use super::{Access, Keys, Row, entry};
 use crate::queue::limits::LIST_SCAN_MAX;
 use crate::queue::{Census, Hold, Holder, State};
-use crate::server::call::{Call, Seen};
+use crate::server::call::{Call, Seen, Waiting};
 use crate::server::reply::Refusal;
 
 /// The commands of this file.
@@ -45,12 +45,8 @@ pub fn metrics(call: &mut Call<'_>) -> Result<(), Refusal> {
     let names: Vec<&[u8]> = (1..end).filter_map(|at| args.get(at)).collect();
     let mut page = Page { groups_left: if with_groups { GROUPS_MAX } else { 0 }, ..Page::default() };
     let db = call.db();
-    let total = call.look_at(&names, QUEUES_MAX, &mut |name, seen, waiting| {
-        if page.looks_left == 0 {
-            return false;
-        }
-        page.add(db, name, seen, waiting);
-        true
+    let total = call.look_at(&names, QUEUES_MAX, |name, seen, waiting, queues_left| {
+        page.add(db, name, seen, waiting, queues_left);
     });
     let text = page.text(db, total, with_groups, &call.counted());
     call.out().bulk(text.as_bytes());
@@ -100,6 +96,8 @@ struct Facts {
     max_len: Option<u64>,
     living: usize,
     stale: usize,
+    /// Workers not looked at.
+    unknown: usize,
     waiting: usize,
     census: Census,
 }
@@ -115,16 +113,18 @@ struct GroupFacts {
 const QUANTILES: [&str; 4] = ["0.5", "0.9", "0.99", "1"];
 
 impl Page {
-    fn add(&mut self, db: i32, name: &[u8], seen: Seen<'_>, waiting: &crate::server::call::Waiting) {
+    /// Adds a queue; `queues_left` are still to come, this one included. What one does not look at is
+    /// left for the others, so that none hides them.
+    fn add(&mut self, db: i32, name: &[u8], seen: Seen<'_>, waiting: &Waiting, queues_left: usize) {
         let queue = seen.queue;
         let age = |since: Option<u64>| since.map(|since| seen.now.saturating_sub(since));
-        let census = queue.census(seen.now, self.looks_left);
+        let share = self.looks_left.checked_div(queues_left).unwrap_or(0);
+        let census = queue.census(seen.now, share);
         // Of all of them, not only of those looked at.
         let census = Census { eligible: queue.eligible_groups(), ..census };
-        self.looks_left = self.looks_left.saturating_sub(census.looked_at);
-        let looked = queue.worker_count().min(self.looks_left);
+        let looked = queue.worker_count().min(share.saturating_sub(census.looked_at));
         let (living, stale) = living_and_stale(seen, waiting, looked);
-        self.looks_left = self.looks_left.saturating_sub(looked).saturating_sub(waiting.len());
+        self.looks_left = self.looks_left.saturating_sub(census.looked_at).saturating_sub(looked);
         let (waits, runs) = queue.waits_and_runs(seen.now);
         let quantiles = |histogram: &crate::queue::Histogram| {
             [histogram.percentile(50), histogram.percentile(90), histogram.percentile(99), histogram.max()]
@@ -163,6 +163,7 @@ impl Page {
             max_len: queue.settings().max_len,
             living,
             stale,
+            unknown: queue.worker_count().saturating_sub(looked),
             waiting: waiting.len(),
             census,
         });
@@ -170,7 +171,11 @@ impl Page {
 
     fn text(&self, db: i32, total: usize, with_groups: bool, counted: &[Counted]) -> String {
         let mut text = Text(String::with_capacity(4_096));
-        text.family("rq_queues", "gauge", "Queues that were asked for, or are in this database.");
+        text.family(
+            "rq_queues",
+            "gauge",
+            "Queues asked for, or all of this database; a name of no queue does not count.",
+        );
         text.sample("rq_queues", &format!("db=\"{db}\""), "", total);
         text.family("rq_queues_omitted", "gauge", "Queues of these that are not shown: 0 but for very many.");
         text.sample(
@@ -260,6 +265,7 @@ impl Page {
         for queue in &self.queues {
             text.sample("rq_workers", &queue.labels, "state=\"live\"", queue.living);
             text.sample("rq_workers", &queue.labels, "state=\"stale\"", queue.stale);
+            text.sample("rq_workers", &queue.labels, "state=\"unknown\"", queue.unknown);
         }
         text.family("rq_waiting_workers", "gauge", "Workers that wait for a job now.");
         for queue in &self.queues {
@@ -396,7 +402,7 @@ mod tests {
     fn a_page_is_bounded_and_says_what_it_leaves_out() {
         let crowded = queue(LIST_SCAN_MAX + 5);
         let mut page = Page { groups_left: GROUPS_MAX, ..Page::default() };
-        page.add(0, b"crowded", seen(&crowded), &Waiting::new());
+        page.add(0, b"crowded", seen(&crowded), &Waiting::new(), 1);
         assert_eq!(page.looks_left, 0);
         let text = page.text(
             0,
@@ -429,7 +435,7 @@ mod tests {
             .apply(&Op::Pause { scope: Scope::Tenant(b"t"), length: None }, &mut Effects::default())
             .unwrap();
         let mut page = Page { groups_left: GROUPS_MAX, ..Page::default() };
-        page.add(3, b"q", seen(&queue), &Waiting::new());
+        page.add(3, b"q", seen(&queue), &Waiting::new(), 1);
         let text = page.text(3, 1, true, &[]);
         let line = "rq_group_held{db=\"3\",queue=\"q\",tenant=\"t\",group=\"g0\",reason=\"paused\",by=\"tenant\"} 1\n";
         assert!(text.contains(line), "{text}");

@@ -153,7 +153,7 @@ pub const ROWS: &[Row] = &[
         access: Access::Removes,
         categories: c"write",
         docs: &Docs {
-            summary: "Removes jobs in a state, of which none is active.",
+            summary: "Removes jobs in any state but active.",
             complexity: "O(M log N) with M the jobs removed and N those in the state",
             since: "0.1.0",
             reply: "[purged, remaining]",

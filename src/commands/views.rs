@@ -171,7 +171,7 @@ pub fn stats(seen: Seen<'_>, waiting: &Waiting) -> Fields<'static> {
     let census = queue.census(seen.now, LIST_SCAN_MAX);
     let age = census.oldest_ready.map(|since| seen.now.saturating_sub(since));
     let (waits, runs) = queue.waits_and_runs(seen.now);
-    let (living, stale) = living_and_stale(seen, waiting, LIST_SCAN_MAX);
+    let (living, stale) = living_and_stale(seen, waiting, usize::MAX);
     let mut fields = Fields::with_capacity(State::ALL.len().saturating_add(18));
     for state in State::ALL {
         fields.add(state.name(), queue.count(state));

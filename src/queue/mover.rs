@@ -140,10 +140,11 @@ impl Queue {
         self.refresh_group(before.group);
     }
 
-    /// After jobs have gone, moves as many of those left, at most, to where their room can be shared. No
-    /// slot that somebody still holds may be used after that.
+    /// After jobs have gone, moves some of those left to where their room can be shared: four for each,
+    /// which keeps a quarter of the room used whichever go, and no more than a slice. No slot that
+    /// somebody still holds may be used after that.
     pub(super) fn draw_together(&mut self, gone: u64) {
-        for _ in 0..gone {
+        for _ in 0..gone.saturating_mul(4).min(limits::SWEEP_SLICE as u64) {
             let Some(from) = self.jobs.stray() else { return };
             let Some(job) = self.jobs.get(from) else { return };
             self.index.remove(job.id(), from, &self.jobs);

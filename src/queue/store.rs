@@ -44,8 +44,8 @@ pub(super) struct Store {
     room: usize,
     /// Bytes on the heap of what lies aside, beyond the slabs.
     heap_bytes: usize,
-    /// The class that a job was last taken from.
-    thinned: u16,
+    /// Classes that were sparse when a job was last taken from them.
+    sparse: BTreeSet<u16>,
 }
 
 /// The chunks of one entry size.
@@ -59,6 +59,19 @@ struct Class {
 
 /// A class is sparse when less than one in so many of its entries is used.
 const SPARSE: usize = 4;
+/// Entries of which an only chunk makes no fuss.
+const FEW: usize = 16;
+
+impl Class {
+    /// Whether few of its entries are used, as seen from one of its chunks.
+    fn is_sparse(&self, chunk: &Chunk) -> bool {
+        let entries = match self.chunks {
+            1 => chunk.len().saturating_sub(FEW),
+            chunks => chunk.entries_max().saturating_mul(chunks as usize),
+        };
+        (self.jobs as usize).saturating_mul(SPARSE) < entries
+    }
+}
 
 /// What deliveries, delays and the end leave on a job.
 #[derive(Clone, Copy, Debug)]
@@ -302,18 +315,23 @@ impl Store {
     }
 
     /// A job that had better lie elsewhere: many of its size have gone, and those left are strewn over
-    /// chunks that could be given back.
-    pub fn stray(&self) -> Option<Slot> {
-        let class = self.classes.get(&self.thinned)?;
-        let (&first, &last) = (class.open.first()?, class.open.last()?);
-        let chunk = self.chunks.get(last as usize)?.as_ref()?;
-        let room = chunk.entries_max().saturating_mul(class.chunks as usize);
-        if first == last || (class.jobs as usize).saturating_mul(SPARSE) >= room {
-            return None;
+    /// room that could be given back.
+    pub fn stray(&mut self) -> Option<Slot> {
+        while let Some(&room) = self.sparse.first() {
+            let class = self.classes.get(&room).filter(|class| class.chunks > 0);
+            let last = class.and_then(|class| class.open.last()).copied();
+            let chunk = last.and_then(|last| self.chunks.get(last as usize)?.as_ref());
+            if let (Some(class), Some(last), Some(chunk)) = (class, last, chunk)
+                && class.is_sparse(chunk)
+                && (class.open.len() > 1 || class.chunks == 1)
+            {
+                // The last entry is never free.
+                let entry = u32::try_from(chunk.len().checked_sub(1)?).ok()?;
+                return Some(Slot(last << ENTRY_BITS | entry));
+            }
+            self.sparse.remove(&room);
         }
-        // The last entry is never free.
-        let entry = u32::try_from(chunk.len().checked_sub(1)?).ok()?;
-        Some(Slot(last << ENTRY_BITS | entry))
+        None
     }
 
     /// Moves a job, which is in no container, to the lowest free entry of its size. Where it is now.
@@ -433,10 +451,12 @@ impl Store {
         let Some(chunk) = place else { return };
         let others = self.classes.len().saturating_sub(1);
         let Some(class) = self.classes.get_mut(&chunk.room) else { return };
-        self.thinned = chunk.room;
         class.jobs = class.jobs.saturating_sub(1);
         let before = chunk.bytes.capacity();
         chunk.give_back(number);
+        if class.is_sparse(chunk) {
+            self.sparse.insert(chunk.room);
+        }
         let left = chunk.bytes.capacity();
         if usize::from(chunk.used).saturating_add(1) == chunk.entries_max() {
             class.open.insert(chunk_no);

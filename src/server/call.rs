@@ -508,14 +508,14 @@ impl<'a> Call<'a> {
         self.ctx.db()
     }
 
-    /// Shows `f` queues of the selected database until it says `false`: those of these names that there
-    /// are, or without names the oldest; at most `count`. The answer is how many there are in all, or how
+    /// Shows `f` queues of the selected database, and tells how many are still to come, this one
+    /// included: those of these names that there are, or without names the oldest; at most `count`. The answer is how many there are in all, or how
     /// many names were given.
     pub fn look_at(
         &mut self,
         names: &[&[u8]],
         count: usize,
-        f: &mut dyn FnMut(&[u8], Seen<'_>, &Waiting) -> bool,
+        mut f: impl FnMut(&[u8], Seen<'_>, &Waiting, usize),
     ) -> usize {
         let (main, db) = (self.ctx.main(), self.ctx.db());
         let (total, page): (usize, Vec<Box<[u8]>>) = if names.is_empty() {
@@ -530,7 +530,8 @@ impl<'a> Call<'a> {
         };
         let is_primary = self.flags().is_primary();
         let mut missing: usize = 0;
-        for name in page {
+        let left = page.len();
+        for (number, name) in page.into_iter().enumerate() {
             let own = OwnStr::new(main, &name);
             let mut key = Key::open(self.ctx, own.get(), Access::Read);
             let Held::Queue(value) = key.held() else {
@@ -541,9 +542,7 @@ impl<'a> Call<'a> {
                 value.prepare(main);
             }
             let wall = if is_primary { clock::wall_ms() } else { clock::primary_wall_ms(main) };
-            if !f(&name, Seen::new(value, wall), &waiting(main, db, &name)) {
-                break;
-            }
+            f(&name, Seen::new(value, wall), &waiting(main, db, &name), left.saturating_sub(number));
         }
         total.saturating_sub(missing)
     }

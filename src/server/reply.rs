@@ -91,9 +91,9 @@ impl fmt::Display for Refusal {
 fn write_error(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         Error::NoJob => f.write_str("NOJOB there is no job with this id in the queue"),
-        Error::Stale => f.write_str(
-            "STALE this token's lease is over; drop the work, the job is or will be somebody else's",
-        ),
+        Error::Stale => {
+            f.write_str("STALE this delivery is over; drop the work, the job may be somebody else's by now")
+        }
         Error::Full => f.write_str(
             "FULL the queue has MAXLEN waiting jobs; enqueue later, or raise it with RQ.QUEUE.SET",
         ),

@@ -101,6 +101,41 @@ fn what_stays_of_a_crowd_takes_little() {
     }
 }
 
+/// The same when the jobs that go in a call are of several sizes, and when those left lie in one chunk.
+#[test]
+fn what_stays_of_many_sizes_takes_little() {
+    let settings = Settings { result_ttl: Some(0), ..Settings::default() };
+    let mut queue = Queue::new(settings, CLOCK);
+    let mut ids = [Vec::with_capacity(20_000), Vec::with_capacity(500)];
+    let before = live();
+    for number in 0..20_000 {
+        let length = if number % 40 == 0 { 10 } else { 100 };
+        let enqueue = Enqueue {
+            payloads: Payloads::One(&[7; 100][..length]),
+            id: None,
+            group: GroupName::default(),
+            when: None,
+            priority: 0,
+            options: JobOptions::default(),
+        };
+        let Outcome::Enqueued { first, .. } = run(&mut queue, &Op::Enqueue(enqueue)) else {
+            panic!("refused")
+        };
+        ids[usize::from(length == 10)].push(Id::Serial(first));
+    }
+    let full = live() - before;
+    let [large, small] = ids;
+    for (batch, last) in large.chunks(100).zip(small) {
+        // All but one go, and one of the other size goes last.
+        let ids = batch[1..].iter().copied().chain([last]).collect();
+        run(&mut queue, &Op::Cancel { ids });
+    }
+    let left = live() - before;
+    assert_eq!(queue.count(State::Ready), 195 + 305);
+    assert!(left < full / 15, "{left} of {full} bytes left for 500 of 20,000");
+    queue.audit().unwrap();
+}
+
 /// `MEMORY USAGE` and the statistics show this figure; operators plan by it.
 #[test]
 fn memory_that_is_shown_is_about_what_is_used() {
