@@ -32,10 +32,10 @@ pub const COUNT_DEFAULT: usize = 1_000;
 /// Most ids, or pairs of id and token, in one call.
 pub const IDS_MAX: usize = 1_000;
 
-/// Most names of workers in one call of `RECOVER`. As many take about 3 ms.
+/// Most names of workers in one call of `RECOVER`. As many take about a millisecond.
 pub const NAMES_MAX: usize = 10_000;
 
-/// Workers that one queue registers for claims of clients. To look at all of them takes about 3 ms.
+/// Workers that one queue registers for claims of clients. To look at all of them takes half a millisecond.
 pub const WORKERS_MAX: usize = 50_000;
 
 /// The longest back-off where only the first wait is given, ms. Commands are replicated as they were
