@@ -309,6 +309,10 @@ impl Torture {
     fn cut_the_tail(&mut self, sizes: &[Size], crash: Moment) -> Moment {
         let Some(last) = sizes.last() else { return crash };
         let file = last.file.clone();
+        if newest_aof(&self.server.dir).is_none_or(|(newest, _)| newest != file) {
+            // A rewrite began another one in the last moment: Redis mends only the end of the newest.
+            return crash;
+        }
         let now = fs::metadata(&file).map_or(last.bytes, |facts| facts.len());
         // Nothing of what the server has loaded: that is on the disk.
         let loaded = self.loaded.as_ref().filter(|(known, _)| *known == file).map_or(0, |(_, bytes)| *bytes);
