@@ -4,6 +4,13 @@ use super::json::Json;
 use crate::queue::{Id, SHOWN_BYTES_MAX, Serial};
 use crate::server::reply::Out;
 
+/// Begins the reply of a listing: the cursor to go on with, 0 at the end, and how many entries follow.
+pub fn begin_page(next: u64, entries: usize, out: &mut dyn Out) {
+    out.array(2);
+    out.bulk(next.to_string().as_bytes());
+    out.array(entries);
+}
+
 /// A value in a map.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {

@@ -3,6 +3,7 @@
 
 use super::args::{self, BURST, Options, Quoted, Range, STRAY_BURST, Source, Wrong};
 use super::docs::{self, Docs};
+use super::fields::begin_page;
 use super::operators::LIST_COUNT_DEFAULT;
 use super::views;
 use super::{Access, Keys, Row, entry};
@@ -205,9 +206,7 @@ pub fn list_groups(call: &mut Call<'_>) -> Result<(), Refusal> {
             Some(seen) => seen.queue.list_groups(request.tenant, request.after, request.count),
             None => (None, Vec::new()),
         };
-        out.array(2);
-        out.bulk(next.unwrap_or(0).to_string().as_bytes());
-        out.array(groups.len());
+        begin_page(next.unwrap_or(0), groups.len(), out);
         for group in groups {
             if let Some(seen) = seen {
                 views::group(seen, group).write(out);
@@ -262,9 +261,7 @@ pub fn list_tenants(call: &mut Call<'_>) -> Result<(), Refusal> {
             Some(seen) => seen.queue.list_tenants(from, count),
             None => (None, Vec::new()),
         };
-        out.array(2);
-        out.bulk(next.unwrap_or(0).to_string().as_bytes());
-        out.array(tenants.len());
+        begin_page(next.unwrap_or(0), tenants.len(), out);
         for tenant in tenants {
             if let Some(seen) = seen {
                 views::tenant(seen, tenant).write(out);

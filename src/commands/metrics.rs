@@ -429,6 +429,16 @@ mod tests {
     }
 
     #[test]
+    fn no_queue_hides_another() {
+        let (crowded, small) = (queue(LIST_SCAN_MAX + 5), queue(3));
+        let mut page = Page::default();
+        page.add(0, b"crowded", seen(&crowded), &Waiting::new(), 2);
+        page.add(0, b"small", seen(&small), &Waiting::new(), 1);
+        let looked_at: Vec<usize> = page.queues.iter().map(|queue| queue.census.looked_at).collect();
+        assert_eq!(looked_at, [LIST_SCAN_MAX / 2, small.group_count()]);
+    }
+
+    #[test]
     fn held_groups_say_why() {
         let mut queue = queue(1);
         queue

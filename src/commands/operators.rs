@@ -2,7 +2,7 @@
 
 use super::args::{self, Options, Quoted, Range, Source, Wrong};
 use super::docs::{self, Docs};
-use super::fields::int;
+use super::fields::{begin_page, int};
 use super::glob;
 use super::produce::{ids, nulls};
 use super::views;
@@ -291,9 +291,7 @@ pub fn queues(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (next, names) =
         call.queues(cursor, count, &|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)));
     let out = call.out();
-    out.array(2);
-    out.bulk(next.to_string().as_bytes());
-    out.array(names.len());
+    begin_page(next, names.len(), out);
     for name in &names {
         out.bulk(name);
     }

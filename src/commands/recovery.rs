@@ -2,7 +2,7 @@
 
 use super::args::{self, Options, Quoted, Range, Source, Wrong};
 use super::docs::{self, Docs};
-use super::fields::int;
+use super::fields::{begin_page, int};
 use super::operators::LIST_COUNT_DEFAULT;
 use super::views;
 use super::{Access, Keys, Row, entry};
@@ -151,9 +151,7 @@ pub fn workers(call: &mut Call<'_>) -> Result<(), Refusal> {
     let waiting = call.waiting();
     call.read(|seen, out| {
         let (next, workers) = seen.map_or((None, Vec::new()), |seen| seen.queue.list_workers(from, count));
-        out.array(2);
-        out.bulk(next.unwrap_or(0).to_string().as_bytes());
-        out.array(workers.len());
+        begin_page(next.unwrap_or(0), workers.len(), out);
         for worker in workers {
             if let Some(seen) = seen {
                 views::worker(seen, &worker, waiting.get(worker.name).copied()).write(out);

@@ -318,7 +318,7 @@ impl Store {
     /// room that could be given back.
     pub fn stray(&mut self) -> Option<Slot> {
         while let Some(&room) = self.sparse.first() {
-            let class = self.classes.get(&room).filter(|class| class.chunks > 0);
+            let class = self.classes.get(&room);
             let last = class.and_then(|class| class.open.last()).copied();
             let chunk = last.and_then(|last| self.chunks.get(last as usize)?.as_ref());
             if let (Some(class), Some(last), Some(chunk)) = (class, last, chunk)
