@@ -1,7 +1,7 @@
 //! Clocks that step, and processes that stand still (C27): the server's clocks are set from outside, by a small library
 //! that is preloaded into it. Durations are exact whatever the wall clock does; `AT` follows the wall clock.
 //!
-//! What must not happen early is checked to the millisecond; what must happen at all may take a busy machine its time, but
+//! What must not happen early is checked to the millisecond, the server's own grain; what must happen at all may take a busy machine its time, but
 //! nothing like the hour by which the clocks step.
 
 use std::time::Instant;
@@ -83,19 +83,17 @@ fn a_step_back_under_an_armed_timer_and_silence(lab: &Lab) {
     let clock = lab.clock();
     let server = lab.server_by(&clock, &[]);
     for delay in [20, 100, 400] {
-        let mut waiter = waiting_claim(&server, "q", "w", 0);
-        let start = Instant::now();
-        cmd!(server.client(), "RQ.ENQUEUE", "q", "x", "DELAY", delay);
-        clock.set_wall(-HOUR);
-        assert_eq!(jobs(&waiter.read()).len(), 1);
-        assert!(start.elapsed() >= ms(delay) && start.elapsed() < ms(SOON), "{delay}: {:?}", start.elapsed());
-        // And forward, under the next timer.
-        let mut waiter = waiting_claim(&server, "q", "w", 0);
-        let start = Instant::now();
-        cmd!(server.client(), "RQ.ENQUEUE", "q", "x", "DELAY", delay);
-        clock.set_wall(0);
-        assert_eq!(jobs(&waiter.read()).len(), 1);
-        assert!(start.elapsed() >= ms(delay) && start.elapsed() < ms(SOON), "{delay}: {:?}", start.elapsed());
+        // Back under one timer, and forward under the next.
+        for wall in [-HOUR, 0] {
+            let mut waiter = waiting_claim(&server, "q", "w", 0);
+            let start = Instant::now();
+            cmd!(server.client(), "RQ.ENQUEUE", "q", "x", "DELAY", delay);
+            clock.set_wall(wall);
+            assert_eq!(jobs(&waiter.read()).len(), 1);
+            let took = start.elapsed();
+            // The server's clocks tick in whole ms: the last part of one may be missing.
+            assert!(took > ms(delay - 1) && took < ms(SOON), "{wall}, {delay}: {took:?}");
+        }
     }
 }
 
