@@ -31,7 +31,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 help: ## print this list
 	@printf 'redis-rq: reliable job queues inside Redis\n\n'
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
-		printf '  make %-12s %s\n' "$$name" "$$text"; done
+		printf '  make %-17s %s\n' "$$name" "$$text"; done
 	@printf '\nVariables: PORT=6379 (run), DIR=<folder> and FILES=<n> (demo), ARGS=<filter> (test), ROUNDS=1000 and SEED=<n> (soak)\n'
 
 # What must be there, as "command-or-test|Debian package|Homebrew package". libclang and its headers are what the
@@ -191,6 +191,15 @@ monitoring-tools:
 .PHONY: test-monitoring
 test-monitoring: monitoring-tools
 	@python3 tests/monitoring/check.py --module '$(MODULE)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))' $(if $(CI),--strict)
+
+# Others' systems, with what they need of PyPI, into build/integrations. ARGS: names of systems, --full; nothing: all, in small.
+.PHONY: test-integrations
+test-integrations: deps build ## run systems that others made on the module and compare (ARGS='<system> --full')
+	@if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then \
+		{ $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -q --no-install-recommends python3-pip; } || true; \
+	fi
+	@python3 tests/integrations/run --module '$(MODULE)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))' $(if $(CI),--strict) $(ARGS)
 
 .PHONY: test
 test: deps newer-server build test-core test-guard test-server test-forward test-workers-few test-top test-monitoring ## run every test, of the soak a few rounds, on every server there is
