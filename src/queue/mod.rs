@@ -377,24 +377,19 @@ impl Queue {
             Some(Hold::Rate(at)) if self.groups.first().is_some() => Some(at),
             _ => None,
         };
-        let first = |timeline: &Timeline| timeline.first().map(|slot| self.jobs.at_of()(slot).0);
         let timed = &self.timed;
-        [
-            self.gate.paused_until,
-            rate,
-            self.groups.next_wake(),
-            timed.deadlines.first().map(|slot| self.jobs.deadline_of()(slot).0),
-            first(&timed.delayed),
-            first(&timed.delayed_wall).map(|due| now.saturating_add(due).saturating_sub(wall)),
-            first(&timed.leases),
-            first(&timed.done),
-            first(&timed.dead),
-            first(&timed.cancelled),
-        ]
-        .into_iter()
-        .flatten()
-        .filter(|&at| at != u64::MAX)
-        .min()
+        let mut next = u64::MAX;
+        let mut see = |at: Option<u64>| next = next.min(at.unwrap_or(u64::MAX));
+        see(self.gate.paused_until);
+        see(rate);
+        see(self.groups.next_wake());
+        see(timed.deadlines.first().map(|slot| self.jobs.deadline_of()(slot).0));
+        let at_of = self.jobs.at_of();
+        see(timed.delayed_wall.first().map(|slot| now.saturating_add(at_of(slot).0).saturating_sub(wall)));
+        for timeline in [&timed.delayed, &timed.leases, &timed.done, &timed.dead, &timed.cancelled] {
+            see(timeline.first().map(|slot| at_of(slot).0));
+        }
+        Some(next).filter(|&next| next != u64::MAX)
     }
 
     /// Notes that a worker asked for work. This server's own knowledge, not part of the queue's

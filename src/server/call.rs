@@ -13,7 +13,7 @@ use std::ffi::CStr;
 
 use super::ffi::{Access, Ctx, CtxOut, Flags, Held, Key, Main, OwnStr, Str, changing};
 use super::reply::{Out, Refusal};
-use super::run::{self, Travel};
+use super::run::{self, Done, Travel};
 use super::state::{RENDERERS, STATE, WAITING};
 use super::value::Value;
 use super::waitlist::{Want, WantClaim};
@@ -387,16 +387,17 @@ impl<'a> Call<'a> {
             run::obey(ctx, name, value, &op)?
         } else {
             check_registry(value, request.claim.worker)?;
-            value.prepare(main);
-            // By the queue's own clock first, which is read for nothing.
-            let queue = &value.queue;
-            if queue.next().is_none() && queue.next_at(value.now()).is_none() && value.is_due() {
-                timer::settle_for_claim(ctx, name, value);
-            }
-            // Also when there is nothing: a worker that is new is registered by that.
             // Which of several queues it was is known here only.
             let travel = if request.named { Travel::Op } else { Travel::Command };
-            run::apply(ctx, name, value, &op, travel)?
+            // Also when there is nothing: a worker that is new is registered by that.
+            let done = run::apply(ctx, name, value, &op, travel)?;
+            if done.claimed.is_empty() && value.is_due() {
+                timer::settle_for_claim(ctx, name, value);
+                let again = run::apply(ctx, name, value, &op, travel)?;
+                Done { changed: done.changed || again.changed, ..again }
+            } else {
+                done
+            }
         };
         let has_claimed = !done.claimed.is_empty();
         if has_claimed {
