@@ -72,35 +72,30 @@ impl Serial {
 pub const SHOWN_BYTES_MAX: usize = 23;
 const _: () = assert!(u64::MAX >> SEQUENCE_BITS < 100_000_000_000_000 && SEQUENCE_MASK < 10_000_000);
 
-/// The two digits of every number below 100, which saves half of the divisions.
-const PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut number: u8 = 0;
-    while number < 100 {
-        // A digit is the last four bits of its character.
-        pairs[number as usize] = [b'0' | (number / 10), b'0' | (number % 10)];
-        number += 1;
-    }
-    pairs
-};
+/// All numbers of two digits, as dividing by 100 at once takes half of the divisions.
+const PAIRS: &[u8; 200] = b"\
+      0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
+      5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
 
 /// Writes `value` in decimal at the end of `room`; how many digits that took.
 #[inline]
 fn put_digits(room: &mut [u8], mut value: u64) -> usize {
-    let mut digits = 0;
-    for pair in room.rchunks_exact_mut(2) {
-        if let (Ok(pair), Some(&two)) = (<&mut [u8; 2]>::try_from(pair), PAIRS.get((value % 100) as usize)) {
-            *pair = two;
+    let mut digits = 0usize;
+    let (pairs, _) = PAIRS.as_chunks::<2>();
+    let (_, room) = room.as_rchunks_mut::<2>();
+    for place in room.iter_mut().rev() {
+        if let Some(&pair) = pairs.get((value % 100) as usize) {
+            *place = pair;
         }
         value /= 100;
-        digits += 2;
+        digits = digits.saturating_add(2);
         if value == 0 {
             break;
         }
     }
     // The first pair may begin with a zero.
-    let leading = room.len().checked_sub(digits).and_then(|at| room.get(at));
-    if leading == Some(&b'0') { digits - 1 } else { digits }
+    let first = room.len().checked_sub(digits / 2).and_then(|at| room.get(at)?.first());
+    if first == Some(&b'0') { digits.saturating_sub(1) } else { digits }
 }
 
 /// The decimal number at the front, without sign or leading zeros and of at most 19 digits, which
