@@ -27,6 +27,9 @@ pub(super) struct Chunk {
     pub bytes: Vec<u8>,
     /// Room for the payload in each.
     pub room: u16,
+    /// Entries of a full chunk. Kept, as is their number now: a division is dear.
+    max: u16,
+    len: u16,
     pub used: u16,
     /// No entry below this one is free.
     lowest_free: u16,
@@ -114,7 +117,8 @@ impl Clone for Chunk {
 impl Chunk {
     /// Without entries yet.
     pub const fn new(room: u16) -> Self {
-        Self { bytes: Vec::new(), room, used: 0, lowest_free: 0 }
+        let max = (CHUNK_BYTES / (room as usize).saturating_add(HEAD)) as u16;
+        Self { bytes: Vec::new(), room, max, len: 0, used: 0, lowest_free: 0 }
     }
 
     pub const fn stride(&self) -> usize {
@@ -123,10 +127,7 @@ impl Chunk {
 
     /// Entries of a full chunk.
     pub const fn entries_max(&self) -> usize {
-        match CHUNK_BYTES.checked_div(self.stride()) {
-            Some(entries) => entries,
-            None => 0,
-        }
+        self.max as usize
     }
 
     #[inline(always)]
@@ -140,8 +141,8 @@ impl Chunk {
         self.bytes.get_mut(start..start.saturating_add(stride))
     }
 
-    pub fn len(&self) -> usize {
-        self.bytes.len().checked_div(self.stride()).unwrap_or(0)
+    pub const fn len(&self) -> usize {
+        self.len as usize
     }
 
     fn is_free(&self, number: usize) -> bool {
@@ -164,6 +165,7 @@ impl Chunk {
                 self.bytes.reserve_exact(bytes.saturating_sub(self.bytes.len()));
             }
             self.bytes.resize(filled, 0);
+            self.len = self.len.saturating_add(1);
         }
         self.used = self.used.saturating_add(1);
         self.lowest_free = u16::try_from(number.saturating_add(1)).unwrap_or(u16::MAX);
@@ -178,11 +180,10 @@ impl Chunk {
         }
         self.used = self.used.saturating_sub(1);
         self.lowest_free = self.lowest_free.min(u16::try_from(number).unwrap_or(u16::MAX));
-        let mut len = self.len();
-        while len > 0 && self.is_free(len.saturating_sub(1)) {
-            len = len.saturating_sub(1);
+        while self.len > 0 && self.is_free(self.len().saturating_sub(1)) {
+            self.len = self.len.saturating_sub(1);
         }
-        self.bytes.truncate(len.saturating_mul(self.stride()));
+        self.bytes.truncate(self.len().saturating_mul(self.stride()));
         if self.bytes.len() < self.bytes.capacity() / 4 {
             self.bytes.shrink_to(self.bytes.len().saturating_mul(2).max(KEPT_BYTES));
         }

@@ -42,10 +42,8 @@ impl Queue {
         let arrival = draft.arrival;
         let has_own_id = draft.more.as_ref().is_some_and(|more| more.custom_id.is_some());
         let slot = self.jobs.insert(draft, payload).ok_or(Error::TooMany)?;
-        match self.jobs.get(slot).filter(|_| has_own_id) {
-            Some(job) => self.index.insert(job.id(), slot, &self.jobs),
-            None => self.index.insert(Id::Serial(arrival), slot, &self.jobs),
-        }
+        let own_id = if has_own_id { self.jobs.get(slot).map(|job| job.id()) } else { None };
+        self.index.insert(own_id.unwrap_or(Id::Serial(arrival)), slot, &self.jobs);
         let after = self.link(slot);
         self.count_as(None, after);
         Ok(slot)

@@ -57,6 +57,7 @@ impl Queue {
             self.remove(slot, fx);
         }
         let group = self.groups.group_or_new(op.group).ok_or(Error::TooMany)?;
+        let has_options = op.options != JobOptions::default();
         let mut first = Serial::NONE;
         for payload in payloads {
             let arrival = self.take_serial();
@@ -70,10 +71,9 @@ impl Queue {
                 fields.at = due.at;
                 fields.follows_wall = due.follows_wall;
             }
-            let options = (op.options != JobOptions::default()).then(|| Box::new(op.options));
-            let more = (op.id.is_some() || options.is_some()).then(|| More {
+            let more = (op.id.is_some() || has_options).then(|| More {
                 custom_id: op.id.map(|(id, _)| id.into()),
-                options,
+                options: has_options.then(|| Box::new(op.options)),
                 deadline,
                 ..More::default()
             });
