@@ -117,7 +117,10 @@ impl Clone for Chunk {
 impl Chunk {
     /// Without entries yet.
     pub const fn new(room: u16) -> Self {
-        let max = (CHUNK_BYTES / (room as usize).saturating_add(HEAD)) as u16;
+        let max = match CHUNK_BYTES.checked_div((room as usize).saturating_add(HEAD)) {
+            Some(entries) => entries as u16,
+            None => 0,
+        };
         Self { bytes: Vec::new(), room, max, len: 0, used: 0, lowest_free: 0 }
     }
 
