@@ -118,7 +118,7 @@ class Server:
         found = {}
         for key, text in self.info("commandstats").items():
             parts = dict(part.split("=") for part in text.split(","))
-            found[key.removeprefix("cmdstat_")] = (int(parts["calls"]), int(parts["usec"]))
+            found[key.removeprefix("cmdstat_").lower()] = (int(parts["calls"]), int(parts["usec"]))
         return found
 
     def net_output(self):

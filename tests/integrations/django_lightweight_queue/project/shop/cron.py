@@ -1,0 +1,1 @@
+CONFIG = ({"command": "stocktake", "hours": "*", "minutes": "*", "command_args": ["shelf"]},)
