@@ -8,6 +8,7 @@ use crate::{args, cmd, send, tests};
 pub const TESTS: &[Test] = tests![
     nothing_polls,
     many_due_in_one_instant,
+    killed_while_many_come_due,
     a_long_list_of_delayed_jobs,
     many_queues_due,
     a_delay_longer_than_the_lease,
@@ -66,6 +67,55 @@ fn many_due_in_one_instant(lab: &Lab) {
     assert_eq!(counts(&mut c, "q").ready, rounds * 1000);
     // Generous, because other tests use the processor at the same time; one slice is meant to take a millisecond.
     assert!(worst < ms(500), "{worst:?}");
+}
+
+/// C06: the server dies again and again while delayed jobs and the leases of a lost worker come due, and each job is
+/// there once afterwards.
+fn killed_while_many_come_due(lab: &Lab) {
+    let mut server = lab.server_with(&[("appendonly", "yes"), ("appendfsync", "always")]);
+    let mut dice = Dice(unix_ms());
+    let (batches, held): (usize, usize) = if soak() { (200, 2_000) } else { (20, 1_000) };
+    let mut c = server.client();
+    let thousand = |c: &mut Client, from: usize, at: u64| {
+        let mut args = args!["RQ.MENQUEUE", "q", "AT", at, "JOBS", 1000];
+        args.extend((from..from + 1000).map(|number| number.to_string().into_bytes()));
+        assert_eq!(c.run(args).list().len(), 1000);
+    };
+    for from in (0..held).step_by(1000) {
+        thousand(&mut c, from, 0);
+    }
+    let mut taken = 0;
+    while taken < held {
+        taken += cmd!(c, "RQ.CLAIM", "q", "lost", "COUNT", 1000, "LEASE", 60_000).list().len();
+    }
+    let due = unix_ms() + if soak() { 20_000 } else { 3_000 };
+    for batch in 0..batches {
+        thousand(&mut c, held + batch * 1000, due);
+    }
+    assert!(unix_ms() < due, "they are all there before the instant");
+    until("the instant has come", || unix_ms() >= due);
+    for _ in 0..if soak() { 20 } else { 4 } {
+        // The leases come due by hand, a slice at a time, so that both go on while the server dies.
+        send!(c, "RQ.RECOVER", "q", "WORKERS", 1, "lost", "COUNT", held / 5);
+        std::thread::sleep(ms(dice.roll(30)));
+        server.kill9();
+        server.restart();
+        c = server.client();
+        assert_eq!(counts(&mut c, "q").sum() as usize, held + batches * 1000);
+    }
+    until("the rest comes due", || counts(&mut c, "q").delayed == 0);
+    while cmd!(c, "RQ.RECOVER", "q", "WORKERS", 1, "lost", "COUNT", 1000).list()[0].int() > 0 {}
+    let mut seen = vec![0; held + batches * 1000];
+    loop {
+        let claimed = cmd!(c, "RQ.CLAIM", "q", "live", "COUNT", 1000);
+        if claimed.is_nil() {
+            break;
+        }
+        for job in crate::common::jobs(&claimed) {
+            seen[job.text().parse::<usize>().expect("a number")] += 1;
+        }
+    }
+    assert!(seen.iter().all(|&times| times == 1), "each of them once");
 }
 
 /// C29: they take little memory each, and looking at them never takes long.
