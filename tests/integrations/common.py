@@ -58,7 +58,8 @@ def options(description, more=lambda parser: None):
 class Server:
     """A server on a free port of 127.0.0.1, with the module if one is given. `path` is its Unix socket."""
 
-    def __init__(self, binary, module, folder, *settings):
+    def __init__(self, binary, module, folder, *settings, environment=None):
+        self.environment = {**os.environ, **(environment or {})}
         self.folder, self.path, self.process = folder, os.path.join(folder, "socket"), None
         self.log = os.path.join(folder, "log")
         self.command = [binary, "--bind", "127.0.0.1", "--unixsocket", self.path, "--dir", folder, "--logfile", self.log,
@@ -75,7 +76,9 @@ class Server:
     def start(self, port):
         """Whether it came up; if not, another was quicker to take the port."""
         open(self.log, "w", encoding="utf-8").close()
-        self.process = subprocess.Popen([*self.command, "--port", str(port)], stdin=subprocess.DEVNULL, start_new_session=True)
+        self.process = subprocess.Popen(
+            [*self.command, "--port", str(port)], env=self.environment, stdin=subprocess.DEVNULL, start_new_session=True
+        )
         while True:
             try:
                 self.connect().call("PING")
@@ -166,10 +169,10 @@ class Stage:
                 print(f"--- {os.path.basename(path)}\n{text}", file=sys.stderr)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def server(self, *settings, module=True):
+    def server(self, *settings, module=True, environment=None):
         folder = os.path.join(self.folder, f"server-{len(self.servers)}")
         os.mkdir(folder)
-        server = Server(self.options.server, self.options.module if module else None, folder, *settings)
+        server = Server(self.options.server, self.options.module if module else None, folder, *settings, environment=environment)
         self.servers.append(server)
         return server
 
