@@ -1,12 +1,15 @@
 """The package's own runner and its worker processes on the module, with the tasks of the project."""
 
 import collections
+import contextlib
 import datetime
 import json
 import os
 import signal
+import socket
 import sys
 import unittest
+import urllib.request
 
 from common import PATIENCE, expect, until
 from django.core.management import call_command
@@ -226,9 +229,50 @@ class Live(unittest.TestCase):
         self.assertEqual(self.notes("began", "ada"), [[worker]])
         self.assertEqual(collections.Counter(note[0] for note in self.notes("sent")), {"next": 1})
 
+    def test_a_daemon_with_metrics(self):
+        """--pidfile forks after Django was set up; Prometheus asks the runner which ports its workers have."""
+        port, pidfile = free_ports(2), self.path("pid")
+        environment = {"RQ_TRIAL_PROMETHEUS": str(port), "RQ_TRIAL_WORKERS": json.dumps({"mail": 1}), "RQ_TRIAL_CLOCK": self.path("said")}
+        command = [sys.executable, MANAGE, "queue_runner", "--only-queue", "mail", "--pidfile", pidfile]
+        self.runner = self.stage.start(command, environment, log=self.log)
+        group = None
+        try:
+            group = os.getpgid(int(until("it writes its number", lambda: os.path.exists(pidfile) and open(pidfile, encoding="utf-8").read())))
+            tasks.send("ada")
+            until("the job is done", lambda: self.notes("sent"))
+            [workers] = json.loads(get(port, "/worker_config"))
+            self.assertEqual((workers["labels"]["django_lightweight_queue_worker_queue"], workers["targets"][0].rpartition(":")[2]), ("mail", str(port + 1)))
+            until("the job is counted", lambda: 'item_processed_seconds_count{queue="mail"} 1.0' in get(port + 1, "/metrics"))
+            os.kill(group, signal.SIGTERM)
+            until("the daemon ends", lambda: not os.path.exists(pidfile))
+        finally:
+            if group is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
+
     def test_what_the_configuration_command_says(self):
         with unittest.mock.patch("builtins.print") as said:
             call_command("queue_configuration")
         text = "\n".join(str(call.args[0]) for call in said.call_args_list if call.args)
         self.assertRegex(text, r"mail +1 +RqBackend")
         self.assertRegex(text, r"command +: stocktake")
+
+
+def free_ports(count):
+    """The first of so many ports in a row that are free now."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(socket.socket())
+            first.bind(("0.0.0.0", 0))
+            port = first.getsockname()[1]
+            try:
+                for more in range(1, count):
+                    stack.enter_context(socket.socket()).bind(("0.0.0.0", port + more))
+                return port
+            except (OSError, OverflowError):
+                pass
+
+
+def get(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
+        return answer.read().decode()

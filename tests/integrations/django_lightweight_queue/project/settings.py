@@ -20,6 +20,8 @@ LIGHTWEIGHT_QUEUE_BACKEND = os.environ.get("RQ_TRIAL_BACKEND", "rq_backend.RqBac
 LIGHTWEIGHT_QUEUE_REDIS_PORT = int(os.environ.get("RQ_TRIAL_PORT", "6379"))
 LIGHTWEIGHT_QUEUE_WORKERS = json.loads(os.environ.get("RQ_TRIAL_WORKERS", "{}"))
 LIGHTWEIGHT_QUEUE_MIDDLEWARE = ["django_lightweight_queue.middleware.logging.LoggingMiddleware", "rq_backend.RetryMiddleware"]
+LIGHTWEIGHT_QUEUE_ENABLE_PROMETHEUS = "RQ_TRIAL_PROMETHEUS" in os.environ
+LIGHTWEIGHT_QUEUE_PROMETHEUS_START_PORT = int(os.environ.get("RQ_TRIAL_PROMETHEUS", "9300"))
 RQ_LEASE = float(os.environ.get("RQ_TRIAL_LEASE", "60"))
 RQ_UNIQUE_QUEUES = ["newsletter"]
 
