@@ -48,7 +48,9 @@ class Trial:
         return self.lab.cli(self.queue, *words, input=input)
 
     def job(self, record):
-        return self.forwarder.call_map("JOB", record)
+        job = self.forwarder.call_map("JOB", record)
+        expect(f"{record} is known", job is not None)
+        return job
 
     def stats(self):
         return self.forwarder.call_map("STATS")
@@ -146,7 +148,7 @@ def killed_in_mid_request(trial):
     records = fill(trial.forwarder, endpoint, 20)
     first = trial.lab.worker(trial.queue, "--places", "3", "--lease", "1500ms")
     until("three requests are out", lambda: len(endpoint.seen) == 3)
-    until("their leases were extended", lambda: all(job["lease-until"] > job["claimed"] + 1500 for job in map(trial.job, records[:3])))
+    until("their leases were extended", lambda: all((job["lease-until"] or 0) > job["claimed"] + 1500 for job in map(trial.job, records[:3])))
     first.kill()
     first.wait()
     endpoint.gate.set()
@@ -178,10 +180,12 @@ def too_many_requests(trial):
         group = until("a rest, or the end", lambda: rests() or (trial.stats()["done"] == 25 and "ended"))
         if group == "ended":
             break
-        seen = len(endpoint.seen)
+        seen, rests_until = len(endpoint.seen), endpoint.rests_until
         expect("the concurrency is lowered", group["concurrency"] < 8)
         until("the next request", lambda: len(endpoint.seen) > seen)
-        expect("it comes after the rest", granted(endpoint.seen[seen][0]) >= group["throttled-until"] - 1)
+        delivery, _number, arrived, _status = endpoint.seen[seen]
+        expect("it comes after the rest", granted(delivery) >= group["throttled-until"] - 1)
+        expect("which is as long as the endpoint wanted", arrived >= rests_until)
         lowered += 1
     expect("there were rests", lowered >= 2)
     expect("each was taken once", sorted(numbers(endpoint)) == list(range(25)))
@@ -212,17 +216,23 @@ def in_order(trial):
 
 
 def one_bad_payload(trial):
-    """A payload for which a proxy says 502 each time, as if the endpoint were down: the others get past it, and it is given up."""
+    """A payload for which a proxy says 502 each time, as if the endpoint were down: the others get past it, in the end it is given up."""
     endpoint = Endpoint("acme", "hooks", "502 to some")
     trial.listen(endpoint)
     trial.cli("setup", "--offline-wait", "50ms", "--offline-max", "200ms", "--at-once", "1")
     bad = trial.forwarder.register("acme", "hooks", body(100, odd=True))
     fill(trial.forwarder, endpoint, 10)
-    trial.lab.worker(trial.queue, "--give-up", "3s")
-    trial.settled(11)
-    expect("the others were sent", sorted(numbers(endpoint)) == list(range(10)))
+    worker = trial.lab.worker(trial.queue)
+    until("the others are sent", lambda: trial.stats()["done"] == 10)
+    expect("each once", sorted(numbers(endpoint)) == list(range(10)))
+    expect("it was tried before them", endpoint.seen[0][1] == 100)
+    expect("it still waits", trial.job(bad)["state"] in (b"ready", b"delayed", b"active"))
+    worker.terminate()
+    worker.wait()
+    trial.lab.worker(trial.queue, "--give-up", "1s")
+    until("it is given up", lambda: trial.job(bad)["state"] == b"dead")
     job = trial.job(bad)
-    expect("it is dead", (job["state"], job["reason"]) == (b"dead", b"failed") and job["error"].startswith(b"given up, the last answer: 502"))
+    expect("it says why", job["reason"] == b"failed" and job["error"].startswith(b"given up, the last answer: 502"))
 
 
 def probes(first, most, down, factor=1.0):
