@@ -98,12 +98,31 @@ fn put_digits(room: &mut [u8], mut value: u64) -> usize {
     if first == Some(&b'0') { digits.saturating_sub(1) } else { digits }
 }
 
+/// The value of eight digits at once, the first of them in the lowest byte. `None`: they are not all digits.
+#[inline]
+const fn eight_digits(text: u64) -> Option<u64> {
+    let digits = text ^ u64::from_le_bytes([b'0'; 8]);
+    // Above 9, adding 6 reaches the upper half of a byte.
+    if (digits | digits.wrapping_add(u64::from_le_bytes([6; 8]))) & u64::from_le_bytes([0xf0; 8]) != 0 {
+        return None;
+    }
+    // Neighbours are put together, the first of them ten, a hundred and ten thousand times: into each second byte, ...
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    Some(fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff)
+}
+
 /// The decimal number at the front, without sign or leading zeros and of at most 19 digits, which
 /// fit; and what is behind it.
 #[inline]
 fn canonical(text: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     let mut rest = text;
+    if let Some((eight, behind)) = text.split_first_chunk()
+        && let Some(eight) = eight_digits(u64::from_le_bytes(*eight))
+    {
+        (value, rest) = (eight, behind);
+    }
     while let Some((byte, behind)) = rest.split_first() {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
@@ -190,6 +209,21 @@ mod tests {
             "99999999999999999999-0",
         ] {
             assert_eq!(Serial::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn eight_digits_are_read_at_once_and_nothing_else_is() {
+        for text in ["00000000", "99999999", "12345678", "80000001"] {
+            for place in 0..8 {
+                for byte in 0..=u8::MAX {
+                    let mut text: [u8; 8] = text.as_bytes().try_into().unwrap();
+                    text[place] = byte;
+                    let digits = text.iter().all(u8::is_ascii_digit);
+                    let wanted = digits.then(|| std::str::from_utf8(&text).unwrap().parse().unwrap());
+                    assert_eq!(eight_digits(u64::from_le_bytes(text)), wanted, "{text:?}");
+                }
+            }
         }
     }
 

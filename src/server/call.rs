@@ -221,8 +221,17 @@ impl<'a> Call<'a> {
         let obeys = self.obeys();
         let ctx = self.ctx;
         let mut key = Key::open(ctx, name, Access::Write);
-        let made = match key.held() {
-            Held::Queue(_) => None,
+        let changed = match key.held() {
+            Held::Queue(value) => {
+                let done = if obeys {
+                    // Whatever comes of it here: the AOF and the replicas of this server see what it saw.
+                    ctx.replicate_verbatim();
+                    run::obey(ctx, name, value, op)?
+                } else {
+                    run::apply(ctx, name, value, op, travel)?
+                };
+                self.finish(name, value, op, &done, reply)
+            }
             Held::Other => return Err(Refusal::WrongType),
             Held::Nothing => match missing {
                 Missing::Refuse => return Err(Refusal::NoQueue),
@@ -232,7 +241,7 @@ impl<'a> Call<'a> {
                         ctx.replicate_verbatim();
                     }
                     reply(None, &mut self.out);
-                    return Ok(());
+                    false
                 }
                 // The primary's creation comes before: something is amiss.
                 Missing::Create if obeys => return Err(Refusal::NoQueue),
@@ -243,31 +252,38 @@ impl<'a> Call<'a> {
                     run::propagate_creation(ctx, name, stamp);
                     run::propagate(ctx, name, op, travel, None);
                     changing(false);
-                    Some(done)
+                    let Held::Queue(value) = key.held() else { return Err(Refusal::Internal) };
+                    self.finish(name, value, op, &done, reply)
                 }
             },
         };
-        let Held::Queue(value) = key.held() else { return Err(Refusal::Internal) };
-        let done = match made {
-            Some(done) => done,
-            None if obeys => {
-                // Whatever comes of it here: the AOF and the replicas of this server see what it saw.
-                ctx.replicate_verbatim();
-                run::obey(ctx, name, value, op)?
-            }
-            None => run::apply(ctx, name, value, op, travel)?,
-        };
+        drop(key);
+        if changed {
+            self.announce(name);
+        }
+        Ok(())
+    }
+
+    /// After an op: its reply, and what follows from a change. Whether there was one.
+    #[inline]
+    fn finish(
+        &mut self,
+        name: Str<'a>,
+        value: &mut Value,
+        op: &Op<'_>,
+        done: &Done,
+        reply: impl FnOnce(Option<Applied<'_>>, &mut dyn Out),
+    ) -> bool {
         if matches!(op, Op::Set(_)) {
             value.settings_changed();
         }
         let applied = Applied { queue: &value.queue, outcome: &done.outcome, claimed: &done.claimed };
         reply(Some(applied), &mut self.out);
         if done.changed {
+            let obeys = self.obeys();
             self.settled(name, value, obeys);
-            drop(key);
-            self.announce(name);
         }
-        Ok(())
+        done.changed
     }
 
     /// After a change: those who wait are served, and the index learns when to look at the queue.

@@ -673,13 +673,10 @@ impl<'c> Key<'c> {
         if self.raw.is_null() {
             return Held::Nothing;
         }
-        let kind = rm!(RedisModule_KeyType(self.raw));
-        if kind as isize == api::REDISMODULE_KEYTYPE_EMPTY {
-            return Held::Nothing;
-        }
         let found = rm!(RedisModule_ModuleTypeGetType(self.raw) or ptr::null_mut());
         if found.is_null() || found != TYPE.load(Ordering::Relaxed) {
-            return Held::Other;
+            let kind = rm!(RedisModule_KeyType(self.raw));
+            return if kind as isize == api::REDISMODULE_KEYTYPE_EMPTY { Held::Nothing } else { Held::Other };
         }
         let value = rm!(RedisModule_ModuleTypeGetValue(self.raw) or ptr::null_mut()).cast::<Value>();
         // SAFETY: values of our type are boxes of `Value` (see `put` and `on_rdb_load`). The key
