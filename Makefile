@@ -84,8 +84,8 @@ demo: deps build ## hash every file below DIR with several workers, kill one of 
 	@python3 tests/demo/demo.py --module $(MODULE) $(if $(DIR),--dir '$(DIR)') $(if $(FILES),--files $(FILES))
 
 .PHONY: forward
-forward: deps build ## forward payloads to HTTP endpoints of many tenants, some slow, some down, and check who waits for whom
-	@python3 tests/forwarding/forward.py --module $(MODULE) $(ARGS)
+forward: ## forward records to HTTP endpoints of many tenants, some slow, some down, and compare with one task per record (ARGS=--full)
+	@$(MAKE) --no-print-directory test-integrations ARGS='repeaters --only comparison $(ARGS)'
 
 # What is behind the feature is no part of the module: `make build` builds none of it.
 TOP := $(TARGET)/release/rq-top
@@ -202,18 +202,17 @@ test-integrations: deps build ## run systems that others made on the module and 
 	@python3 tests/integrations/run --module '$(MODULE)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))' $(if $(CI),--strict) $(ARGS)
 
 .PHONY: test
-test: deps newer-server build test-core test-guard test-server test-forward test-workers-few test-top test-monitoring ## run every test, of the soak a few rounds, on every server there is
+test: deps newer-server build test-core test-guard test-server test-workers-few test-top test-monitoring ## run every test, of the soak a few rounds, on every server there is
 	@echo; echo 'make test ran:'; \
 	echo '  - the tests of the core (units, scenarios, small worlds, simulation, formats)'; \
 	[ "$$(uname -s)" != Linux ] || echo '  - the count of the instructions of its ops'; \
 	servers='$(RQ_SERVERS)'; IFS=:; for server in $$servers; do \
 		echo "  - the server tests against $$("$$server" --version | sed 's/ sha=.*//') ($$server)"; done; \
-	echo '  - the forwarding of payloads over HTTP (make forward), against the first of them'; \
 	echo '  - rq-top in a terminal (make top), against the first of them'; \
 	echo '  - the example workers in Python and Node (make test-workers has all seven), against the first of them'; \
 	echo '  - what monitoring is told, read by Prometheus'"'"' parser and redis_exporter, against the first of them'; \
 	[ -x $(NEWER_SERVER) ] || echo '*** NOT against a server of version 8: it could not be fetched, see above'; \
-	echo 'Of the soak it ran a few rounds only: make soak'
+	echo 'Of the soak it ran a few rounds only: make soak. The systems that others made are tried by make test-integrations'
 
 .PHONY: test-core
 test-core:
@@ -228,11 +227,6 @@ test-server:
 soak: deps newer-server build ## kill servers under load ROUNDS times and check what is left; and every server test in its long version
 	RQ_SERVERS='$(RQ_SERVERS)' RQ_MODULE='$(MODULE)' RQ_SOAK=1 RQ_ROUNDS='$(ROUNDS)' RQ_SEED='$(SEED)' \
 		$(CARGO) test --test server -- $(ARGS)
-
-# Against the first server only: it takes half a minute, and what depends on the server is in test-server.
-.PHONY: test-forward
-test-forward:
-	@python3 tests/forwarding/forward.py --module '$(MODULE)' --server '$(firstword $(subst :, ,$(RQ_SERVERS)))'
 
 # Counts instructions of the core: a figure that does not depend on how fast the machine is, or how busy.
 .PHONY: test-guard

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Forwards records over HTTP to the endpoints of many domains, by a job queue in Redis. Needs: pip install redis urllib3
+"""Forwards records over HTTP to the endpoints of many domains, by a job queue in Redis. Needs: pip install redis urllib3 (Python 3.10)
 
 A record is a job: its payload is the body to be sent, its group the endpoint, its tenant the domain that the endpoint
 belongs to. Its id is `domain/endpoint/key`, so a key that was registered already is not registered again. Where an
@@ -405,7 +405,7 @@ def report(forwarder, options):
     for name, what in (("wait-time", "waits of the last minutes"), ("run-time", "requests of the last minutes")):
         times = totals[name]
         print(f"{what}: " + ", ".join(f"{key} {since(times[key])}" for key in ("p50", "p90", "p99", "max")) + f" of {times['count']}")
-    print(f"workers: {totals['live-workers']}, {totals['waiting-workers']} with nothing to do; the whole: {text(totals['held']) or 'sends'}")
+    print(f"workers: {totals['live-workers']}, with free places: {totals['waiting-workers']}; the whole: {text(totals['held']) or 'sends'}")
 
 
 def records(forwarder, options):
