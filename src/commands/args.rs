@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::queue::limits::{
     BACKOFF_MAX_DEFAULT, BUDGET_MAX, CONCURRENCY_MAX, COUNT_MAX, DURATION_MS_MAX, KEEP_MAX, NAME_BYTES_MAX,
-    NAMES_MAX, RATE_COUNT_MAX, RATE_PERIOD_MAX,
+    NAMES_MAX, OUTPUT_BYTES_MAX, RATE_COUNT_MAX, RATE_PERIOD_MAX,
 };
 use crate::queue::{Backoff, GroupName, Id, Rate, Scope, Serial};
 
@@ -92,6 +92,8 @@ impl Range {
     pub const ATTEMPTS: Self = Self::new(1, BUDGET_MAX as u64, "");
     /// Lapses forgiven.
     pub const CRASHES: Self = Self::new(0, BUDGET_MAX as u64, "");
+    /// How much a job may put out.
+    pub const OUTPUT: Self = Self::new(0, OUTPUT_BYTES_MAX, "bytes");
     /// Priority.
     pub const PRIORITY: Self = Self::new(0, u8::MAX as u64, "");
     /// How many jobs a queue keeps or takes.
@@ -205,6 +207,8 @@ pub enum Wrong {
     Nobody(&'static str),
     /// Not a cursor that a listing replied.
     Cursor(Quoted),
+    /// Not a position in an output.
+    Position(Quoted),
     /// An id without a token.
     Pairs,
     /// The number of arguments does not fit.
@@ -290,6 +294,10 @@ impl fmt::Display for Wrong {
             Self::Cursor(given) => {
                 write!(f, "CURSOR must be 0 or what the call before replied, not {given}")
             }
+            Self::Position(given) => write!(
+                f,
+                "FROM must be the number of a chunk, or the position that the call before replied, not {given}"
+            ),
             Self::Pairs => f.write_str("every id needs the token of its delivery behind it"),
             Self::Arity => f.write_str("wrong number of arguments"),
         }

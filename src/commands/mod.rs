@@ -10,6 +10,7 @@ pub mod help;
 pub mod json;
 pub mod metrics;
 pub mod operators;
+pub mod outputs;
 pub mod produce;
 pub mod recovery;
 pub mod results;
@@ -29,6 +30,7 @@ pub use crate::server::ffi::{Entry, entry};
 pub const TABLE: &[&[Row]] = &[
     produce::ROWS,
     workers::ROWS,
+    outputs::ROWS,
     results::ROWS,
     recovery::ROWS,
     operators::ROWS,
@@ -151,5 +153,6 @@ pub const RENDERERS: Renderers = Renderers {
     jobs: workers::reply_jobs,
     result: results::reply_result,
     ended: results::reply_ended,
+    output: outputs::reply_output,
     usage: help::usage,
 };

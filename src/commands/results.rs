@@ -6,7 +6,7 @@ use super::fields::ms;
 use super::views;
 use super::{Access, Keys, Row, entry};
 use crate::queue::{Ended, Id, JobView, Queue, State};
-use crate::server::call::Call;
+use crate::server::call::{Call, News};
 use crate::server::reply::{Out, Refusal};
 
 /// The commands of this file.
@@ -39,7 +39,13 @@ pub fn result(call: &mut Call<'_>) -> Result<(), Refusal> {
             _ => return Err(options.unhandled().into()),
         }
     }
-    call.wait_result(id, block)
+    call.watch(id, block, |seen, job, out, waits| {
+        if waits && !job.state().is_final() {
+            return Some(News::End);
+        }
+        reply_result(seen.queue, job, seen.now, out);
+        None
+    })
 }
 
 const OPTIONS: &[&str] = &["BLOCK"];

@@ -17,7 +17,7 @@ use crate::server::call::{Seen, Waiting};
 pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     let wall = |instant: Option<u64>| instant.map(|instant| seen.to_wall(instant));
     let state = job.state();
-    let mut fields = Fields::with_capacity(28);
+    let mut fields = Fields::with_capacity(30);
     fields.add("id", job.id());
     fields.add("state", Value::Word(state.name()));
     fields.add("priority", job.priority());
@@ -45,6 +45,9 @@ pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     fields.add("failed-at", Value::Integers(job.failures().map(|at| ms(seen.to_wall(at))).collect()));
     fields.add("progress", job.value().filter(|_| !state.is_final()));
     fields.add("result", job.value().filter(|_| state == State::Done));
+    let (chunks, bytes) = job.output();
+    fields.add("output", chunks);
+    fields.add("output-bytes", bytes);
     fields.add("options", options(&job.options()));
     fields.add("payload", job.payload());
     fields
@@ -270,12 +273,13 @@ pub fn settings(settings: &Settings) -> Fields<'static> {
         keep_done,
         keep_dead,
         max_len,
+        max_output,
         worker_ttl,
         concurrency,
         rate: claims,
         group,
     } = *settings;
-    let mut fields = Fields::with_capacity(17);
+    let mut fields = Fields::with_capacity(18);
     fields.add("lease", lease);
     fields.add("attempts", Value::limit(attempts));
     fields.add("crashes", Value::limit(crashes));
@@ -286,6 +290,7 @@ pub fn settings(settings: &Settings) -> Fields<'static> {
     fields.add("keepdone", Value::limit(keep_done));
     fields.add("keepdead", Value::limit(keep_dead));
     fields.add("maxlen", Value::limit(max_len));
+    fields.add("maxoutput", max_output);
     fields.add("workerttl", Value::limit(worker_ttl));
     fields.add("concurrency", Value::limit(concurrency));
     fields.add("rate", rate(claims));
@@ -457,7 +462,7 @@ mod tests {
         lab.enqueue(b"j", Some(When::Delay(5_000)), options);
         assert_eq!(
             lab.job(full),
-            r#"{"id":"j","state":"delayed","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"due":1000005000,"since":null,"claimed":null,"lease-until":null,"deadline":1000090000,"ended":null,"ttl":null,"deliveries":0,"attempts":0,"attempts-allowed":"none","crashes":0,"crashes-allowed":5,"worker":null,"token":null,"cancelling":0,"reason":null,"error":null,"failed-at":[],"progress":null,"result":null,"options":{"attempts":"none","backoff":[1,2],"deadline":90000},"payload":"p"}"#
+            r#"{"id":"j","state":"delayed","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"due":1000005000,"since":null,"claimed":null,"lease-until":null,"deadline":1000090000,"ended":null,"ttl":null,"deliveries":0,"attempts":0,"attempts-allowed":"none","crashes":0,"crashes-allowed":5,"worker":null,"token":null,"cancelling":0,"reason":null,"error":null,"failed-at":[],"progress":null,"result":null,"output":0,"output-bytes":0,"options":{"attempts":"none","backoff":[1,2],"deadline":90000},"payload":"p"}"#
         );
         assert_eq!(
             lab.job(short),
@@ -476,7 +481,7 @@ mod tests {
         for part in [
             r#""since":1000000000,"claimed":1000000000,"lease-until":1000030000"#,
             r#""worker":"w","token":""#,
-            r#""progress":"half","result":null,"options":{}"#,
+            r#""progress":"half","result":null,"output":0,"output-bytes":0,"options":{}"#,
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
@@ -613,7 +618,7 @@ mod tests {
     fn some_settings() {
         assert_eq!(
             json(&settings(&Settings::default())),
-            r#"{"lease":30000,"attempts":3,"crashes":5,"backoff":[1000,3600000],"ttl":0,"resultttl":3600000,"deadttl":2592000000,"keepdone":"none","keepdead":10000,"maxlen":"none","workerttl":300000,"concurrency":"none","rate":"none","group-concurrency":"none","group-rate":"none","group-backoff":[5000,3600000],"group-ordered":"no"}"#
+            r#"{"lease":30000,"attempts":3,"crashes":5,"backoff":[1000,3600000],"ttl":0,"resultttl":3600000,"deadttl":2592000000,"keepdone":"none","keepdead":10000,"maxlen":"none","maxoutput":1048576,"workerttl":300000,"concurrency":"none","rate":"none","group-concurrency":"none","group-rate":"none","group-backoff":[5000,3600000],"group-ordered":"no"}"#
         );
     }
 }

@@ -8,7 +8,7 @@ use super::views;
 use super::{Access, Keys, Row, entry};
 use crate::queue::limits::IDS_MAX;
 use crate::queue::{Claim, Delivery, Failure, Held, Id, Op, Outcome, Queue, Slot};
-use crate::server::call::{Call, ClaimRequest, Missing, Seen};
+use crate::server::call::{Applied, Call, ClaimRequest, Missing, Seen};
 use crate::server::reply::{Out, Refusal};
 
 /// The commands of this file.
@@ -313,15 +313,19 @@ pub fn progress(call: &mut Call<'_>) -> Result<(), Refusal> {
     if args.len() > 5 {
         return Err(Wrong::Arity.into());
     }
-    call.write(&Op::Progress { delivery, value }, Missing::Refuse, |applied, out| {
-        match applied.map(|applied| applied.outcome) {
-            Some(Outcome::Progressed(held)) => out.word(held_word(*held)),
-            _ => out.null(),
-        }
-    })
+    call.write(&Op::Progress { delivery, value }, Missing::Refuse, reply_progressed)
 }
 
-fn delivery<'a, S: Source<'a>>(args: S, at: usize) -> Result<Delivery<'a>, Wrong> {
+/// `ok` or `cancel`.
+pub(super) fn reply_progressed(applied: Option<Applied<'_>>, out: &mut dyn Out) {
+    match applied.map(|applied| applied.outcome) {
+        Some(Outcome::Progressed(held)) => out.word(held_word(*held)),
+        _ => out.null(),
+    }
+}
+
+/// The job and the token in the arguments from number `at` on.
+pub(super) fn delivery<'a, S: Source<'a>>(args: S, at: usize) -> Result<Delivery<'a>, Wrong> {
     let id = args.get(at).ok_or(Wrong::Arity)?;
     let token = args.get(at.saturating_add(1)).ok_or(Wrong::Arity)?;
     Ok(Delivery { id: Id::parse(id), token: args::token(token) })

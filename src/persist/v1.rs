@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Corrupt;
 use crate::queue::limits::{
     BUDGET_MAX, CLOCK_MS_MAX, CONCURRENCY_MAX, COUNT_MAX, DURATION_MS_MAX, INSTANT_MS_MAX, KEEP_MAX,
-    NAME_BYTES_MAX, RATE_COUNT_MAX, RATE_PERIOD_MAX,
+    NAME_BYTES_MAX, OUTPUT_BYTES_MAX, RATE_COUNT_MAX, RATE_PERIOD_MAX,
 };
 use crate::queue::snapshot::{
     GroupRecord, Header as LiveHeader, JobRecord, MoreRecord, TenantRecord, WorkerRecord,
@@ -50,6 +50,7 @@ pub(super) struct Settings {
     keep_done: Option<u64>,
     keep_dead: Option<u64>,
     max_len: Option<u64>,
+    max_output: u64,
     worker_ttl: Option<u64>,
     concurrency: Option<u32>,
     rate: Option<Rate>,
@@ -183,6 +184,8 @@ struct More<'a> {
     #[serde(borrow)]
     last_worker: Option<Bytes<'a>>,
     failures: Option<[u64; 5]>,
+    #[serde(borrow)]
+    output: Vec<Bytes<'a>>,
 }
 
 /// The ops that travel in `RQ.APPLY`. The order of the variants is their number: append only.
@@ -247,6 +250,7 @@ impl From<&live::Settings> for Settings {
             keep_done: settings.keep_done,
             keep_dead: settings.keep_dead,
             max_len: settings.max_len,
+            max_output: settings.max_output,
             worker_ttl: settings.worker_ttl,
             concurrency: settings.concurrency,
             rate: settings.rate.map(rate_parts),
@@ -391,6 +395,7 @@ impl<'a> From<&JobRecord<'a>> for Job<'a> {
                 reason: more.reason.map(|reason| reason as u8),
                 last_worker: more.last_worker.map(Bytes),
                 failures: more.failures,
+                output: more.output.iter().copied().map(Bytes).collect(),
             }),
         }
     }
@@ -524,6 +529,7 @@ impl TryFrom<Settings> for live::Settings {
             keep_done: keep(settings.keep_done)?,
             keep_dead: keep(settings.keep_dead)?,
             max_len: keep(settings.max_len)?,
+            max_output: at_most(settings.max_output, OUTPUT_BYTES_MAX, "output")?,
             worker_ttl: duration(settings.worker_ttl)?,
             concurrency: concurrency(settings.concurrency)?,
             rate: settings.rate.map(rate).transpose()?,
@@ -690,6 +696,7 @@ impl<'a> TryFrom<&Job<'a>> for JobRecord<'a> {
                 reason: reason.transpose()?,
                 last_worker: more.last_worker.as_ref().map(|bytes| bytes.0),
                 failures: more.failures,
+                output: more.output.iter().map(|bytes| bytes.0).collect(),
             })
         });
         Ok(Self {

@@ -30,6 +30,7 @@ impl Queue {
                 more.reason = None;
                 more.last_worker = None;
                 more.failures = None;
+                more.output = None;
             }
         });
         self.totals.redriven = self.totals.redriven.wrapping_add(1);

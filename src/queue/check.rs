@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::job::{Job, State};
-use super::limits::{CLOCK_MS_MAX, INSTANT_MS_MAX};
+use super::limits::{CLOCK_MS_MAX, INSTANT_MS_MAX, OUTPUT_BYTES_MAX};
 use super::serial::{Id, Serial};
 use super::{Counts, Queue};
 
@@ -143,6 +143,12 @@ impl Queue {
                 hold!(instants.last() <= Some(&self.clock.now), "it failed in the future");
             }
             hold!(!more.is_empty(), "an empty record is kept");
+            if let Some(output) = &more.output {
+                hold!(output.is_sound(), "I2: an output does not agree with its books");
+                hold!(job.state == State::Active || is_final, "an output of a job that waits");
+                hold!(job.deliveries > 0, "an output of a job that never ran");
+                hold!(output.bytes() as u64 <= OUTPUT_BYTES_MAX, "an output is too large");
+            }
             hold!(
                 more.last_worker.is_none() || job.state == State::Dead,
                 "last worker on a job that is not dead"

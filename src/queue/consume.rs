@@ -48,7 +48,7 @@ impl Queue {
     }
 
     /// As [`Self::delivery`], for ops that need the job: a sign of life of its owner.
-    fn current(&mut self, delivery: Delivery<'_>) -> Result<Slot, Error> {
+    pub(super) fn current(&mut self, delivery: Delivery<'_>) -> Result<Slot, Error> {
         match self.delivery(delivery) {
             Found::Current(slot) => {
                 self.owner_seen(slot);
@@ -172,7 +172,9 @@ impl Queue {
             job.state = State::Ready;
             job.at = 0;
             job.touched = now;
+            job.drop_output();
         });
+        self.tell_restart(slot, fx);
     }
 
     /// The worker of an active job says how it went.
@@ -187,7 +189,10 @@ impl Queue {
                 let (terms, group) = (self.terms(), self.jobs.get(slot).map(|job| job.group));
                 self.gate.refund(self.settings.rate);
                 self.groups.refund(group.unwrap_or_default(), grant.token, terms);
-                self.edit(slot, |job| job.deliveries = job.deliveries.saturating_sub(1));
+                self.edit(slot, |job| {
+                    job.deliveries = job.deliveries.saturating_sub(1);
+                    job.drop_output();
+                });
                 self.totals.delivered = self.totals.delivered.wrapping_sub(1);
                 self.take_back(slot, fx);
             }
@@ -213,6 +218,7 @@ impl Queue {
         };
         let Some(job) = self.jobs.get(slot) else { return Ok(Outcome::Acked(false)) };
         let (cancelling, of_job) = (job.cancelling, job.options().ttl);
+        let has_result = result.is_some() || job.more.is_some_and(|more| more.output.is_some());
         fx.changed = true;
         self.recent.ran(self.clock.now.saturating_sub(job.touched));
         if let Some(worker) = self.registry.get_mut(job.worker) {
@@ -226,7 +232,7 @@ impl Queue {
         if cancelling {
             self.finish_cancelled(slot, true, fx);
         } else {
-            let of_queue = if result.is_some() { self.settings.result_ttl } else { self.settings.ttl };
+            let of_queue = if has_result { self.settings.result_ttl } else { self.settings.ttl };
             let ttl = ttl.or(of_job).unwrap_or(of_queue);
             self.finish(slot, &Ending { state: State::Done, ttl, result, reason: None, acked: true }, fx);
         }
@@ -282,7 +288,7 @@ impl Queue {
             Failure::RetryAfter(wait) => wait,
             _ => self.backoff_of(&job, job.spent.attempts),
         };
-        Ok(Outcome::State(self.put_off(slot, wait, false)))
+        Ok(Outcome::State(self.put_off(slot, wait, false, fx)))
     }
 
     /// The endpoint, not the job, failed: the group is told, and the job keeps its place.
@@ -321,7 +327,7 @@ impl Queue {
             Failure::Throttled(length) => length,
             _ => self.backoff_of(&job, job.spent.refusals),
         };
-        self.put_off(slot, wait, true)
+        self.put_off(slot, wait, true, fx)
     }
 
     /// The job's back-off number `n`, ms.
@@ -332,7 +338,13 @@ impl Queue {
 
     /// An active job waits before it can run again. Then it has its old place if `keeps_place`,
     /// else the place of the instant at which the wait was over. The state it is in now.
-    pub(super) fn put_off(&mut self, slot: Slot, wait: u64, keeps_place: bool) -> State {
+    pub(super) fn put_off(
+        &mut self,
+        slot: Slot,
+        wait: u64,
+        keeps_place: bool,
+        fx: &mut Effects<'_>,
+    ) -> State {
         let now = self.clock.now;
         let state = if wait == 0 { State::Ready } else { State::Delayed };
         let ordered = self.jobs.get(slot).is_some_and(|job| self.is_ordered(&job));
@@ -340,12 +352,14 @@ impl Queue {
             job.state = state;
             job.touched = if state == State::Ready { now } else { 0 };
             job.clear_deadline();
+            job.drop_output();
             if !keeps_place {
                 job.since = if ordered { job.enqueued } else { now };
             }
             job.keeps_place = keeps_place && state == State::Delayed;
             job.at = if state == State::Delayed { now.saturating_add(wait) } else { 0 };
         });
+        self.tell_restart(slot, fx);
         state
     }
 
@@ -397,7 +411,7 @@ impl Queue {
     }
 
     /// What the holder of a valid token is told.
-    fn held(&self, slot: Slot) -> Held {
+    pub(super) fn held(&self, slot: Slot) -> Held {
         if self.is_cancelling(slot) { Held::Cancel } else { Held::Ok }
     }
 

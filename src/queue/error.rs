@@ -11,6 +11,8 @@ pub enum Error {
     Stale,
     /// `MAXLEN` waiting jobs are there already.
     Full,
+    /// The job's run has put out as much as `MAXOUTPUT` allows, or as many chunks as there may be.
+    OutputFull,
     /// A job with this custom id exists, in this state.
     Exists(State),
     /// The job, or the state named, does not allow this.

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::group::GroupNo;
 use super::limits::{FAILURES_KEPT, NAME_BYTES_MAX};
+use super::output::Output;
 use super::registry::WorkerNo;
 use super::serial::{Id, Serial};
 use super::settings::JobOptions;
@@ -159,6 +160,8 @@ pub(super) struct More {
     pub last_worker: Option<Box<[u8]>>,
     /// When its last deliveries failed or were lost.
     pub failures: Option<Box<Failures>>,
+    /// What its present or last run put out.
+    pub output: Option<Box<Output>>,
     pub spent: Spent,
     pub reason: Option<Reason>,
 }
@@ -183,6 +186,7 @@ impl More {
             && self.deadline.is_none()
             && self.reason.is_none()
             && self.failures.is_none()
+            && self.output.is_none()
             && texts.into_iter().all(Option::is_none)
     }
 
@@ -191,9 +195,12 @@ impl More {
         let bytes = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| allocated(bytes.len()));
         let options = self.options.as_ref().map_or(0, |_| allocated(size_of::<JobOptions>()));
         let failures = self.failures.as_ref().map_or(0, |_| allocated(size_of::<Failures>()));
+        let output = self.output.as_ref().map_or(0, |output| output.heap_bytes());
         [&self.custom_id, &self.value, &self.error, &self.last_worker]
             .into_iter()
-            .fold(options.saturating_add(failures), |sum, text| sum.saturating_add(bytes(text)))
+            .fold(options.saturating_add(failures).saturating_add(output), |sum, text| {
+                sum.saturating_add(bytes(text))
+            })
     }
 }
 
@@ -305,6 +312,13 @@ impl Draft {
         instants.rotate_left(1);
         if let Some(last) = instants.last_mut() {
             *last = now;
+        }
+    }
+
+    /// It goes back to waiting: its next run begins anew.
+    pub fn drop_output(&mut self) {
+        if let Some(more) = &mut self.more {
+            more.output = None;
         }
     }
 

@@ -17,6 +17,18 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// Longest error or progress text kept, in bytes; longer text is cut and marked.
 pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 
+/// Largest `MAXOUTPUT`, in bytes.
+pub const OUTPUT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Most chunks in the output of a job.
+pub const OUTPUT_CHUNKS_MAX: usize = 65_536;
+
+/// Bytes of chunks after which one reply of `READ` ends. A single larger chunk makes a larger reply.
+pub const READ_BYTES_MAX: usize = 1024 * 1024;
+
+/// Default `COUNT` of `READ`.
+pub const READ_COUNT_DEFAULT: usize = 100;
+
 /// Instants of failures kept of a job.
 pub const FAILURES_KEPT: usize = 5;
 
@@ -76,7 +88,10 @@ const _: () = assert!(INSTANT_MS_MAX < u64::MAX / 4);
 const _: () = assert!(CLOCK_MS_MAX.leading_zeros() > 20 && RATE_COUNT_MAX <= 1 << 20);
 const _: () = assert!(RATE_COUNT_MAX * RATE_PERIOD_MAX < u64::MAX / 4);
 const _: () = assert!(COUNT_DEFAULT <= COUNT_MAX);
+const _: () = assert!(READ_COUNT_DEFAULT <= COUNT_MAX);
 const _: () = assert!(COUNT_MAX <= LIST_SCAN_MAX);
+// Where chunks end is kept in 32 bits.
+const _: () = assert!(OUTPUT_BYTES_MAX <= u32::MAX as u64);
 const _: () = assert!(NAMES_MAX <= WORKERS_MAX);
 const _: () = assert!(NAME_BYTES_MAX < TEXT_BYTES_MAX);
 // Twice the largest clock still fits in a serial's 44 bits of milliseconds.

@@ -39,6 +39,7 @@ mod job;
 pub mod limits;
 mod mover;
 mod op;
+mod output;
 mod produce;
 mod rate;
 mod registry;
@@ -60,9 +61,10 @@ pub use gate::{Gate, Hold};
 pub use group::GroupName;
 pub use job::{Reason, Slot, State};
 pub use op::{
-    Cancel, Claim, Delivery, Effects, Ended, Enqueue, Failure, Held, IfExists, Observer, Op, Outcome,
-    Payloads, Recover, Recovered, Scope, Slots, Stamp, When, Who,
+    Cancel, Claim, Delivery, Effects, Emitted, Ended, Enqueue, Failure, Held, IfExists, Observer, Op,
+    Outcome, Payloads, Recover, Recovered, Scope, Slots, Stamp, When, Who,
 };
+pub use output::{Place, Reading, Start};
 pub use rate::{Bucket, FULL_AT_MAX, Rate};
 pub use serial::{Id, SHOWN_BYTES_MAX, Serial};
 pub use settings::{
@@ -296,6 +298,7 @@ impl Queue {
             Op::Release { deliveries } => Ok(self.release(deliveries, fx)),
             Op::Extend { worker, lease, deliveries } => Ok(self.extend(worker, *lease, deliveries, fx)),
             Op::Progress { delivery, value } => self.progress(*delivery, value, fx),
+            Op::Emit { delivery, chunk } => self.emit(*delivery, chunk, fx),
             Op::Recover(recover) => Ok(self.recover(recover, fx)),
             Op::Redrive { ids } => Ok(self.redrive(ids, fx)),
             Op::RedriveAll { count } => Ok(self.redrive_all(*count, fx)),

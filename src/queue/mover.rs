@@ -77,7 +77,9 @@ impl Queue {
                 State::Dead => job.error(),
                 _ => None,
             };
-            observer.ended(&Ended { id: job.id(), state: Some(ending.state), value, ttl: ending.ttl });
+            let run = u64::from(job.deliveries);
+            let (id, state) = (job.id(), Some(ending.state));
+            observer.ended(&Ended { id, run, state, value, ttl: ending.ttl });
         }
         let total = match ending.state {
             State::Done => &mut self.totals.done,
@@ -122,7 +124,8 @@ impl Queue {
         if let (Some(job), Some(observer)) = (self.jobs.get(slot), &mut fx.observer)
             && !job.state.is_final()
         {
-            observer.ended(&Ended { id: job.id(), state: None, value: None, ttl: Some(0) });
+            let run = u64::from(job.deliveries);
+            observer.ended(&Ended { id: job.id(), run, state: None, value: None, ttl: Some(0) });
         }
         self.discard(slot);
     }

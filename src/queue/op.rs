@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::group::GroupName;
 use super::job::{Slot, State};
+use super::output::Place;
 use super::serial::{Id, Serial};
 use super::settings::{GroupPatch, JobOptions, SettingsPatch, TenantPatch};
 
@@ -80,6 +81,13 @@ pub enum Op<'a> {
         delivery: Delivery<'a>,
         /// The value; cut to the limit for texts.
         value: &'a [u8],
+    },
+    /// `RQ.EMIT`.
+    Emit {
+        /// The delivery.
+        delivery: Delivery<'a>,
+        /// What is added to the output of the run.
+        chunk: &'a [u8],
     },
     /// `RQ.RECOVER`.
     Recover(Recover<'a>),
@@ -303,7 +311,7 @@ pub enum Outcome {
     Acked(bool),
     /// `Release`, `Extend`: per delivery.
     Held(Vec<Held>),
-    /// `Progress`.
+    /// `Progress`, `Emit`.
     Progressed(Held),
     /// `Recover`.
     Recovered(Recovered),
@@ -333,7 +341,7 @@ pub enum Cancel {
     Unknown,
 }
 
-/// What became of one delivery of an `Extend`, `Release` or `Progress`.
+/// What became of one delivery of an `Extend`, `Release`, `Progress` or `Emit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Done as asked.
@@ -366,7 +374,7 @@ pub struct Effects<'o> {
     pub changed: bool,
     /// The jobs of a `Claim`, best first. Valid until the next op.
     pub claimed: Slots,
-    /// Told of every job that ends, if somebody wants to know.
+    /// Told of every job that ends, and of outputs, if somebody wants to know.
     pub observer: Option<&'o mut dyn Observer>,
 }
 
@@ -378,10 +386,14 @@ impl Effects<'_> {
     }
 }
 
-/// Is told of jobs that end, in the middle of an op: it must not fail and cannot look at the queue.
+/// Is told of jobs that end or put something out, in the middle of an op: it must not fail and cannot look at the queue.
 pub trait Observer {
     /// A job reached a final state, or is gone.
     fn ended(&mut self, ended: &Ended<'_>);
+    /// A job's run put out a chunk.
+    fn emitted(&mut self, emitted: &Emitted<'_>);
+    /// A job went back to waiting: what its run put out is gone, and this is the number of the next.
+    fn restarted(&mut self, id: Id<'_>, run: u64);
 }
 
 /// See [`Observer::ended`].
@@ -389,10 +401,23 @@ pub trait Observer {
 pub struct Ended<'a> {
     /// The job.
     pub id: Id<'a>,
+    /// The number of the run that its output belongs to.
+    pub run: u64,
     /// Its final state; `None`: it is gone without one (purged while it waited).
     pub state: Option<State>,
     /// Result of a done job, error text of a dead one.
     pub value: Option<&'a [u8]>,
     /// How long it stays, ms; `None`: for ever; 0: gone already.
     pub ttl: Option<u64>,
+}
+
+/// See [`Observer::emitted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emitted<'a> {
+    /// The job.
+    pub id: Id<'a>,
+    /// Where in its output the chunk stands.
+    pub place: Place,
+    /// The chunk.
+    pub chunk: &'a [u8],
 }

@@ -25,6 +25,8 @@ pub struct Settings {
     pub keep_dead: Option<u64>,
     /// Most waiting jobs (delayed and ready).
     pub max_len: Option<u64>,
+    /// Most bytes in the output of a job.
+    pub max_output: u64,
     /// How long a worker that holds nothing is remembered after its last sign of life.
     pub worker_ttl: Option<u64>,
     /// Most jobs active at once.
@@ -155,6 +157,7 @@ impl Default for Settings {
             keep_done: None,
             keep_dead: Some(10_000),
             max_len: None,
+            max_output: 1024 * 1024,
             worker_ttl: Some(300_000),
             concurrency: None,
             rate: None,
@@ -186,6 +189,7 @@ pub struct SettingsPatch {
     pub keep_done: Option<Option<u64>>,
     pub keep_dead: Option<Option<u64>>,
     pub max_len: Option<Option<u64>>,
+    pub max_output: Option<u64>,
     pub worker_ttl: Option<Option<u64>>,
     pub concurrency: Option<Option<u32>>,
     pub rate: Option<Option<Rate>>,
@@ -210,6 +214,7 @@ impl Settings {
             keep_done: patch.keep_done.unwrap_or(self.keep_done),
             keep_dead: patch.keep_dead.unwrap_or(self.keep_dead),
             max_len: patch.max_len.unwrap_or(self.max_len),
+            max_output: patch.max_output.unwrap_or(self.max_output),
             worker_ttl: patch.worker_ttl.unwrap_or(self.worker_ttl),
             concurrency: patch.concurrency.unwrap_or(self.concurrency),
             rate: patch.rate.unwrap_or(self.rate),

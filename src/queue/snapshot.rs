@@ -5,7 +5,10 @@ use super::circuit::{Circuit, Throttle};
 use super::gate::Gate;
 use super::group::{GroupName, Groups};
 use super::job::{Draft, Failures, Fields, Job, More, Reason, Spent, State};
-use super::limits::{CLOCK_MS_MAX, FAILURES_KEPT, INSTANT_MS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX};
+use super::limits::{
+    CLOCK_MS_MAX, FAILURES_KEPT, INSTANT_MS_MAX, NAME_BYTES_MAX, OUTPUT_CHUNKS_MAX, TEXT_BYTES_MAX,
+};
+use super::output::Output;
 use super::rate::Bucket;
 use super::registry::{Worker, WorkerNo};
 use super::serial::{Id, Serial};
@@ -134,6 +137,8 @@ pub struct MoreRecord<'a> {
     pub last_worker: Option<&'a [u8]>,
     /// See [`super::view::JobView::failures`]; before them, 0.
     pub failures: Option<[u64; FAILURES_KEPT]>,
+    /// The chunks of the output.
+    pub output: Vec<&'a [u8]>,
 }
 
 impl Queue {
@@ -236,6 +241,7 @@ impl Queue {
                 reason: more.reason,
                 last_worker: more.last_worker.as_deref(),
                 failures: more.failures.as_deref().map(|failures| failures.0),
+                output: more.output.as_deref().into_iter().flat_map(|output| output.iter_from(0)).collect(),
             }),
         }
     }
@@ -362,6 +368,9 @@ impl Builder {
             if longest > Some(TEXT_BYTES_MAX) {
                 return Err("a text is too long".into());
             }
+            if more.output.len() > OUTPUT_CHUNKS_MAX {
+                return Err("an output has too many chunks".into());
+            }
         }
         if record.deliveries > DELIVERIES_MAX || record.worker >= WORKERS_MAX {
             return Err("a delivery is out of range".into());
@@ -392,6 +401,7 @@ impl Builder {
             error: more.error.map(Box::from),
             last_worker: more.last_worker.map(Box::from),
             failures: more.failures.map(|instants| Box::new(Failures(instants))),
+            output: Output::of(&more.output),
             spent: Spent::default(),
             reason: more.reason,
         });

@@ -88,7 +88,7 @@ impl Queue {
             0 => self.give_back(slot, fx),
             further => {
                 let wait = self.backoff_of(&job, further);
-                self.put_off(slot, wait, true);
+                self.put_off(slot, wait, true, fx);
             }
         }
     }

@@ -24,6 +24,10 @@ impl<'q> JobView<'q> {
         Self { job, queue }
     }
 
+    pub(super) const fn job(&self) -> &Job<'q> {
+        &self.job
+    }
+
     /// The id a client knows it by.
     #[must_use]
     pub fn id(&self) -> Id<'q> {

@@ -16,11 +16,12 @@ use super::reply::{Out, Refusal};
 use super::run::{self, Done, Travel};
 use super::state::{RENDERERS, STATE, WAITING};
 use super::value::Value;
-use super::waitlist::{Want, WantClaim};
+pub use super::waitlist::News;
+use super::waitlist::{Want, WantClaim, WantJob};
 use super::{clock, config, info, notices, timer, waiters};
 use crate::persist::Message;
 use crate::queue::limits::WORKERS_MAX;
-use crate::queue::{Claim, Ended, Id, JobView, Op, Outcome, Queue, Slot};
+use crate::queue::{Claim, Ended, Id, JobView, Op, Outcome, Queue, Reading, Slot};
 
 /// A call in progress.
 pub struct Call<'a> {
@@ -118,6 +119,8 @@ pub struct Renderers {
     pub result: fn(&Queue, JobView<'_>, u64, &mut dyn Out),
     /// `commands::results::reply_ended(ended, out)`.
     pub ended: fn(&Ended<'_>, &mut dyn Out),
+    /// `commands::outputs::reply_output(reading, out)`.
+    pub output: fn(&Reading<'_>, &mut dyn Out),
     /// `commands::help::usage(name)`.
     pub usage: fn(&[u8]) -> Option<String>,
 }
@@ -443,25 +446,32 @@ impl<'a> Call<'a> {
         !flags.is_inside_unit() && !self.obeys()
     }
 
-    /// `RQ.RESULT` on the queue that the first argument names; waits if asked to and allowed.
+    /// Looks at a job of the queue that the first argument names, and waits for news of it if asked to and
+    /// allowed. `look` replies, or says what is to be waited for; a job that is not there is nil.
     ///
     /// # Errors
     /// See [`Refusal`]; nothing has changed then.
-    pub fn wait_result(&mut self, id: Id<'_>, block: Option<u64>) -> Result<(), Refusal> {
+    pub fn watch(
+        &mut self,
+        id: Id<'_>,
+        block: Option<u64>,
+        look: impl FnOnce(Seen<'_>, JobView<'_>, &mut dyn Out, bool) -> Option<News>,
+    ) -> Result<(), Refusal> {
         let block = block.filter(|_| self.may_block());
-        let Some(renderers) = RENDERERS.get(self.ctx.main()) else { return Err(Refusal::Internal) };
-        let waits = self.read(|seen, out| {
+        let news = self.read(|seen, out| {
             let found = seen.and_then(|seen| Some((seen, seen.queue.job(seen.queue.find(id)?)?)));
             match found {
-                None => out.null(),
-                Some((_, job)) if block.is_some() && !job.state().is_final() => return true,
-                Some((seen, job)) => (renderers.result)(seen.queue, job, seen.now, out),
+                None => {
+                    out.null();
+                    None
+                }
+                Some((seen, job)) => look(seen, job, out, block.is_some()),
             }
-            false
         })?;
-        if let Some(ms) = block.filter(|_| waits) {
+        if let (Some(ms), Some(news)) = (block, news) {
             let name = self.args.string(QUEUE)?.bytes();
-            if !waiters::block(self.ctx, vec![name.into()], Want::Result(waiters::shown(id)), ms) {
+            let want = Want::Job(WantJob { id: waiters::shown(id), news });
+            if !waiters::block(self.ctx, vec![name.into()], want, ms) {
                 self.out.null();
             }
         }

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use super::ffi::{Main, MainCell, MainThread};
-use crate::queue::limits::{BACKOFF_MAX_DEFAULT, BUDGET_MAX, DURATION_MS_MAX, KEEP_MAX};
+use crate::queue::limits::{BACKOFF_MAX_DEFAULT, BUDGET_MAX, DURATION_MS_MAX, KEEP_MAX, OUTPUT_BYTES_MAX};
 use crate::queue::{Backoff, Settings};
 
 /// A config that is always a number.
@@ -47,6 +47,7 @@ enum Field {
 
 const LEASE: usize = 0;
 const MAX_PAYLOAD: usize = 1;
+const MAX_OUTPUT: usize = 2;
 
 const MAX_PAYLOAD_DEFAULT: u64 = 64 * 1024 * 1024;
 
@@ -59,6 +60,13 @@ pub const NUMBERS: &[Number] = &[
         default: MAX_PAYLOAD_DEFAULT as i64,
         min: 1,
         max: 1 << 40,
+        is_memory: true,
+    },
+    Number {
+        name: c"default-maxoutput",
+        default: 1024 * 1024,
+        min: 0,
+        max: OUTPUT_BYTES_MAX as i64,
         is_memory: true,
     },
 ];
@@ -95,6 +103,7 @@ pub fn number(main: Main, which: usize) -> u64 {
     match which {
         LEASE => DEFAULTS.with(main, |settings| settings.lease),
         MAX_PAYLOAD => PAYLOAD.get(main),
+        MAX_OUTPUT => DEFAULTS.with(main, |settings| settings.max_output),
         _ => 0,
     }
 }
@@ -104,6 +113,7 @@ pub fn set_number(main: Main, which: usize, value: u64) {
     match which {
         LEASE => DEFAULTS.with(main, |settings| settings.lease = value),
         MAX_PAYLOAD => PAYLOAD.set(main, value),
+        MAX_OUTPUT => DEFAULTS.with(main, |settings| settings.max_output = value),
         _ => {}
     }
 }
@@ -225,6 +235,7 @@ mod tests {
         }
         assert_eq!(settings, Settings::default());
         assert_eq!(NUMBERS[LEASE].default, i64::try_from(settings.lease).unwrap());
+        assert_eq!(NUMBERS[MAX_OUTPUT].default, i64::try_from(settings.max_output).unwrap());
     }
 
     #[test]

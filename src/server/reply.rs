@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use crate::queue::Error;
-use crate::queue::limits::WORKERS_MAX;
+use crate::queue::limits::{OUTPUT_CHUNKS_MAX, WORKERS_MAX};
 
 /// Where a reply is written to, part by part. Lengths are announced before their parts.
 ///
@@ -96,6 +96,10 @@ fn write_error(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         Error::Full => f.write_str(
             "FULL the queue has MAXLEN waiting jobs; enqueue later, or raise it with RQ.QUEUE.SET",
+        ),
+        Error::OutputFull => write!(
+            f,
+            "FULL the output of this run has MAXOUTPUT bytes or {OUTPUT_CHUNKS_MAX} chunks; emit less, or raise it with RQ.QUEUE.SET"
         ),
         // The state is the second word: programs read it.
         Error::Exists(state) => {

@@ -1,6 +1,6 @@
 //! The one way in which a queue is changed on this server: the queue's clock is brought up to date
 //! if it is behind, the op is applied, and if that changed anything it is propagated. Those who wait
-//! for the end of a job are answered in the middle of that, while its result is at hand.
+//! for news of a job are answered in the middle of that, while its result, or what it put out, is at hand.
 
 use super::ffi::{Ctx, Str, changing, log};
 use super::notices::Before;
@@ -28,17 +28,17 @@ pub struct Done {
     pub claimed: Slots,
 }
 
-/// Runs an op with somebody listening for the jobs that end, if somebody waits for one.
+/// Runs an op with somebody listening for what jobs do, if somebody waits for one.
 #[inline]
 fn listening<R>(
     ctx: Ctx<'_>,
     name: Str<'_>,
     run: impl FnOnce(&mut Effects<'_>) -> Result<(Outcome, R), Error>,
 ) -> Result<(Done, R), Error> {
-    let mut endings = waiters::endings(ctx, name);
+    let mut watch = waiters::watch(ctx, name);
     let mut fx = Effects::default();
-    if let Some(endings) = &mut endings {
-        fx.observer = Some(endings);
+    if let Some(watch) = &mut watch {
+        fx.observer = Some(watch);
     }
     let (outcome, rest) = run(&mut fx)?;
     Ok((Done { outcome, changed: fx.changed, claimed: fx.claimed }, rest))

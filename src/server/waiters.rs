@@ -1,4 +1,5 @@
-//! Clients that wait: for jobs (`RQ.CLAIM`, `RQ.MCLAIM`) and for the end of a job (`RQ.RESULT`).
+//! Clients that wait: for jobs (`RQ.CLAIM`, `RQ.MCLAIM`), for the end of a job (`RQ.RESULT`), and for what
+//! it puts out (`RQ.READ`).
 //!
 //! They stand in a list of our own, so that one job wakes one worker, whatever the number of those
 //! that wait. A handle is ours from [`block`] until exactly one of: the wait is served or has ended
@@ -13,8 +14,10 @@ use super::run::{self, Done, Travel};
 use super::state::{RENDERERS, STATE, WAITING};
 use super::timer;
 use super::value::Value;
-use super::waitlist::{Waiter, Want};
-use crate::queue::{Claim, Ended, Id, Observer, Op, SHOWN_BYTES_MAX, Serial};
+use super::waitlist::{News, Waiter, Want, WantJob};
+use crate::queue::{
+    Claim, Emitted, Ended, Id, JobView, Observer, Op, Place, Reading, SHOWN_BYTES_MAX, Serial, Start,
+};
 
 /// Jobs that were handed to a client that waited, until its reply is written.
 #[derive(Debug)]
@@ -94,17 +97,22 @@ pub fn unanswered(main: Main, client: ClientId) {
 
 /// The wait is over without anything.
 fn answer_nothing(main: Main, waiter: Waiter<Blocked>) {
-    waiter.handle.reply(main, |out| out.null());
+    waiter.handle.reply(main, |out| match &waiter.want {
+        Want::Job(WantJob { news: News::Output { place, .. }, .. }) => {
+            write_output(main, &still(*place), out)
+        }
+        Want::Job(_) | Want::Claim(_) => out.null(),
+    });
     release(main, waiter.handle);
 }
 
 /// Ends the wait of one, if it still waits, for a queue that lives elsewhere now. Who wants work asks again anyway; who
-/// awaits a result must not take nothing for an answer.
+/// awaits news of a job must not take nothing for an answer.
 fn send_away(main: Main, number: u64) {
     let Some(waiter) = STATE.with(main, |state| state.waits.take(number)) else { return };
     match waiter.want {
         Want::Claim(_) => answer_nothing(main, waiter),
-        Want::Result(_) => {
+        Want::Job(_) => {
             waiter.handle.refuse(main, &Refusal::Elsewhere);
             release(main, waiter.handle);
         }
@@ -254,42 +262,100 @@ fn write_jobs(main: Main, value: &Value, done: &Done, full: bool, out: &mut dyn 
     }
 }
 
-/// Watches, during an op, for ends that somebody waits for. `None`: nobody does.
+/// Watches, during an op, for what somebody waits for a job to do. `None`: nobody does.
 #[must_use]
 #[inline]
-pub fn endings<'c>(ctx: Ctx<'c>, name: Str<'c>) -> Option<Endings<'c>> {
+pub fn watch<'c>(ctx: Ctx<'c>, name: Str<'c>) -> Option<Watch<'c>> {
     let main = ctx.main();
     if WAITING.get(main) == 0 {
         return None;
     }
     let db = ctx.db();
-    STATE.with(main, |state| state.waits.has_results(db, name.bytes())).then_some(Endings { main, db, name })
+    STATE.with(main, |state| state.waits.has_watchers(db, name.bytes())).then_some(Watch { main, db, name })
 }
 
-/// See [`endings`].
-pub struct Endings<'c> {
+/// See [`watch`].
+pub struct Watch<'c> {
     main: Main,
     db: i32,
     name: Str<'c>,
 }
 
-impl Observer for Endings<'_> {
+impl Watch<'_> {
+    fn answer<'a>(&self, id: Id<'_>, answer: impl Fn(News) -> Option<Answer<'a>>) {
+        tell(self.main, self.db, self.name.bytes(), &shown(id), answer);
+    }
+}
+
+impl Observer for Watch<'_> {
     fn ended(&mut self, ended: &Ended<'_>) {
-        let id = shown(ended.id);
-        answer(self.main, self.db, self.name.bytes(), &id, |out| match RENDERERS.get(self.main) {
-            Some(renderers) => (renderers.ended)(ended, out),
-            None => out.null(),
+        self.answer(ended.id, |news| match (news, ended.state) {
+            (_, None) => Some(Answer::Gone),
+            (News::End, Some(_)) => Some(Answer::Ended(ended)),
+            (News::Output { place, .. }, Some(_)) => {
+                let from = if place.run == ended.run { place } else { Place { run: ended.run, number: 0 } };
+                Some(Answer::Output(Reading { ended: ended.state, ..still(from) }))
+            }
+        });
+    }
+
+    fn emitted(&mut self, emitted: &Emitted<'_>) {
+        self.answer(emitted.id, |news| match news {
+            News::Output { place, .. } if place == emitted.place => {
+                Some(Answer::Output(Reading { chunks: vec![emitted.chunk], ..still(place) }))
+            }
+            _ => None,
+        });
+    }
+
+    fn restarted(&mut self, id: Id<'_>, run: u64) {
+        self.answer(id, |news| match news {
+            News::Output { place, .. } if place.run != run => {
+                Some(Answer::Output(still(Place { run, number: 0 })))
+            }
+            _ => None,
         });
     }
 }
 
-/// Answers everybody who waits for the end of a job.
-fn answer(main: Main, db: i32, name: &[u8], id: &[u8], write: impl Fn(&mut dyn Out)) {
-    let numbers = STATE.with(main, |state| state.waits.result_numbers(db, name, id));
-    for number in numbers {
+/// What one is told who waits for news of a job.
+enum Answer<'a> {
+    /// The job is gone: nobody waits for ever.
+    Gone,
+    /// It ends this moment.
+    Ended(&'a Ended<'a>),
+    /// It has ended: the queue it is in, and the clock.
+    Result(&'a Value, JobView<'a>),
+    /// What it put out.
+    Output(Reading<'a>),
+}
+
+/// There is nothing behind this place yet.
+const fn still(from: Place) -> Reading<'static> {
+    Reading { from, chunks: Vec::new(), ended: None }
+}
+
+/// Answers those who wait for news of a job and whom there is something to tell.
+fn tell<'a>(main: Main, db: i32, name: &[u8], id: &[u8], answer: impl Fn(News) -> Option<Answer<'a>>) {
+    for (number, news) in STATE.with(main, |state| state.waits.watchers(db, name, id)) {
+        let Some(answer) = answer(news) else { continue };
         let Some(waiter) = STATE.with(main, |state| state.waits.take(number)) else { continue };
-        waiter.handle.reply(main, |out| write(out));
+        waiter.handle.reply(main, |out| match (RENDERERS.get(main), &answer) {
+            (None, _) | (_, Answer::Gone) => out.null(),
+            (Some(renderers), Answer::Ended(ended)) => (renderers.ended)(ended, out),
+            (Some(renderers), Answer::Result(value, job)) => {
+                (renderers.result)(&value.queue, *job, value.now(), out);
+            }
+            (Some(_), Answer::Output(reading)) => write_output(main, reading, out),
+        });
         release(main, waiter.handle);
+    }
+}
+
+fn write_output(main: Main, reading: &Reading<'_>, out: &mut dyn Out) {
+    match RENDERERS.get(main) {
+        Some(renderers) => (renderers.output)(reading, out),
+        None => out.null(),
     }
 }
 
@@ -304,15 +370,14 @@ pub fn look(ctx: Ctx<'_>, db: i32, name: &[u8], value: Option<&Value>) {
     for id in ids {
         let found = value.and_then(|value| Some((value, value.queue.find(Id::parse(&id))?)));
         let job = found.and_then(|(value, slot)| Some((value, value.queue.job(slot)?)));
-        match job {
-            Some((_, job)) if !job.state().is_final() => {}
-            Some((value, job)) => answer(main, db, name, &id, |out| match RENDERERS.get(main) {
-                Some(renderers) => (renderers.result)(&value.queue, job, value.now(), out),
-                None => out.null(),
-            }),
-            // Gone: nobody waits for ever.
-            None => answer(main, db, name, &id, |out| out.null()),
-        }
+        tell(main, db, name, &id, |news| match (job, news) {
+            (None, _) => Some(Answer::Gone),
+            (Some((value, job)), News::End) => job.state().is_final().then_some(Answer::Result(value, job)),
+            (Some((_, job)), News::Output { place, count }) => {
+                let reading = job.read(Start::Place(place), count as usize);
+                reading.is_news(place).then_some(Answer::Output(reading))
+            }
+        });
     }
 }
 

@@ -9,6 +9,8 @@ use std::hash::Hash;
 
 use hashbrown::HashMap;
 
+use crate::queue::Place;
+
 /// Everybody who waits.
 #[derive(Debug)]
 pub struct WaitList<K, H> {
@@ -21,8 +23,8 @@ pub struct WaitList<K, H> {
     numbers: HashMap<K, u64>,
     /// Number of the next.
     next: u64,
-    /// How many wait for results.
-    for_results: usize,
+    /// How many wait for news of jobs.
+    watching: usize,
 }
 
 /// One client that waits.
@@ -47,8 +49,31 @@ pub struct Waiter<H> {
 pub enum Want {
     /// Jobs.
     Claim(WantClaim),
-    /// The end of the job with this id, in its shown form.
-    Result(Box<[u8]>),
+    /// News of one job.
+    Job(WantJob),
+}
+
+/// News of a job that somebody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantJob {
+    /// Its id, in its shown form.
+    pub id: Box<[u8]>,
+    /// What news.
+    pub news: News,
+}
+
+/// What one may wait for a job to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// To end.
+    End,
+    /// To put something out behind this place, or to begin another run, or to end.
+    Output {
+        /// Where the reader stands.
+        place: Place,
+        /// At most so many chunks are to be told.
+        count: u32,
+    },
 }
 
 /// A claim that waits.
@@ -69,12 +94,19 @@ pub struct WantClaim {
 #[derive(Debug, Default)]
 struct Line {
     claims: BTreeSet<u64>,
-    results: HashMap<Box<[u8]>, Vec<u64>>,
+    /// Those who wait for news of a job, by its id.
+    watchers: HashMap<Box<[u8]>, BTreeSet<u64>>,
 }
 
 impl Line {
     fn is_empty(&self) -> bool {
-        self.claims.is_empty() && self.results.is_empty()
+        self.claims.is_empty() && self.watchers.is_empty()
+    }
+}
+
+impl<H> Waiter<H> {
+    const fn is_watching(&self) -> bool {
+        matches!(self.want, Want::Job(_))
     }
 }
 
@@ -86,7 +118,7 @@ impl<K, H> Default for WaitList<K, H> {
             deadlines: BTreeSet::new(),
             numbers: HashMap::new(),
             next: 0,
-            for_results: 0,
+            watching: 0,
         }
     }
 }
@@ -112,22 +144,22 @@ impl<K: Hash + Eq + Copy, H> WaitList<K, H> {
                 Want::Claim(_) => {
                     line.claims.insert(number);
                 }
-                Want::Result(id) => line.results.entry(id.clone()).or_default().push(number),
+                Want::Job(want) => {
+                    line.watchers.entry(want.id.clone()).or_default().insert(number);
+                }
             }
         }
         if let Some(deadline) = waiter.deadline {
             self.deadlines.insert((deadline, number));
         }
-        let is_for_result = matches!(waiter.want, Want::Result(_));
-        self.for_results = self.for_results.saturating_add(usize::from(is_for_result));
+        self.watching = self.watching.saturating_add(usize::from(waiter.is_watching()));
         self.waiters.insert(number, waiter);
     }
 
     /// Takes one out. The server still knows it: see [`Self::forget`].
     pub fn take(&mut self, number: u64) -> Option<Waiter<H>> {
         let waiter = self.waiters.remove(&number)?;
-        let is_for_result = matches!(waiter.want, Want::Result(_));
-        self.for_results = self.for_results.saturating_sub(usize::from(is_for_result));
+        self.watching = self.watching.saturating_sub(usize::from(waiter.is_watching()));
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, number));
         }
@@ -138,11 +170,11 @@ impl<K: Hash + Eq + Copy, H> WaitList<K, H> {
                     Want::Claim(_) => {
                         line.claims.remove(&number);
                     }
-                    Want::Result(id) => {
-                        if let Some(numbers) = line.results.get_mut(id) {
-                            numbers.retain(|&other| other != number);
+                    Want::Job(WantJob { id, .. }) => {
+                        if let Some(numbers) = line.watchers.get_mut(id) {
+                            numbers.remove(&number);
                             if numbers.is_empty() {
-                                line.results.remove(id);
+                                line.watchers.remove(id);
                             }
                         }
                     }
@@ -185,10 +217,10 @@ impl<K: Hash + Eq + Copy, H> WaitList<K, H> {
         self.line(db, name).is_some_and(|line| !line.claims.is_empty())
     }
 
-    /// Whether anybody waits for the end of a job of this queue.
+    /// Whether anybody waits for news of a job of this queue.
     #[must_use]
-    pub fn has_results(&self, db: i32, name: &[u8]) -> bool {
-        self.for_results > 0 && self.line(db, name).is_some_and(|line| !line.results.is_empty())
+    pub fn has_watchers(&self, db: i32, name: &[u8]) -> bool {
+        self.watching > 0 && self.line(db, name).is_some_and(|line| !line.watchers.is_empty())
     }
 
     /// Who gets the next job of this queue: who has waited longest, or who asked last.
@@ -198,16 +230,21 @@ impl<K: Hash + Eq + Copy, H> WaitList<K, H> {
         if who_asked_last { claims.last() } else { claims.first() }.copied()
     }
 
-    /// Who waits for the end of this job.
+    /// Who waits for news of this job, and for what, longest first.
     #[must_use]
-    pub fn result_numbers(&self, db: i32, name: &[u8], id: &[u8]) -> Vec<u64> {
-        self.line(db, name).and_then(|line| line.results.get(id)).cloned().unwrap_or_default()
+    pub fn watchers(&self, db: i32, name: &[u8], id: &[u8]) -> Vec<(u64, News)> {
+        let numbers = self.line(db, name).and_then(|line| line.watchers.get(id)).into_iter().flatten();
+        let news = numbers.filter_map(|&number| match &self.waiters.get(&number)?.want {
+            Want::Job(want) => Some((number, want.news)),
+            Want::Claim(_) => None,
+        });
+        news.collect()
     }
 
-    /// The jobs of this queue whose end is awaited.
+    /// The jobs of this queue that news are awaited of.
     #[must_use]
     pub fn awaited_ids(&self, db: i32, name: &[u8]) -> Vec<Box<[u8]>> {
-        self.line(db, name).map(|line| line.results.keys().cloned().collect()).unwrap_or_default()
+        self.line(db, name).map(|line| line.watchers.keys().cloned().collect()).unwrap_or_default()
     }
 
     /// The workers that wait for jobs of this queue, with since when (boot clock, ms).
@@ -217,7 +254,7 @@ impl<K: Hash + Eq + Copy, H> WaitList<K, H> {
             let waiter = self.waiters.get(number)?;
             match &waiter.want {
                 Want::Claim(claim) => Some((&*claim.worker, waiter.since)),
-                Want::Result(_) => None,
+                Want::Job(_) => None,
             }
         })
     }
@@ -236,7 +273,7 @@ impl<K: Hash + Eq + Copy, H> WaitList<K, H> {
     #[must_use]
     pub fn numbers_at(&self, db: i32, name: &[u8]) -> Vec<u64> {
         self.line(db, name)
-            .map(|line| line.claims.iter().chain(line.results.values().flatten()).copied().collect())
+            .map(|line| line.claims.iter().chain(line.watchers.values().flatten()).copied().collect())
             .unwrap_or_default()
     }
 
@@ -285,7 +322,7 @@ mod tests {
             handle: "handle",
             db: 0,
             names: vec![(*b"q").into()],
-            want: Want::Result(id.into()),
+            want: Want::Job(WantJob { id: id.into(), news: News::End }),
             since: 0,
             deadline: None,
         }
@@ -310,7 +347,7 @@ mod tests {
     fn one_that_waits_for_two_queues_leaves_both_lines() {
         let mut list = WaitList::<u32, _>::default();
         let number = list.add(1, claim(&[b"p", b"q"], b"a", Some(50)));
-        assert!(list.has_claims(0, b"p") && list.has_claims(0, b"q") && !list.has_results(0, b"p"));
+        assert!(list.has_claims(0, b"p") && list.has_claims(0, b"q") && !list.has_watchers(0, b"p"));
         assert_eq!(list.numbers_at(0, b"p"), [number]);
         list.take(number).unwrap();
         assert!(!list.is_awaited(0, b"p") && !list.is_awaited(0, b"q"));
@@ -346,9 +383,9 @@ mod tests {
         let one = list.add(1, result(b"5-1"));
         let two = list.add(2, result(b"5-1"));
         list.add(3, result(b"5-2"));
-        assert_eq!(list.result_numbers(0, b"q", b"5-1"), [one, two]);
+        assert_eq!(list.watchers(0, b"q", b"5-1"), [(one, News::End), (two, News::End)]);
         list.take(one).unwrap();
-        assert_eq!(list.result_numbers(0, b"q", b"5-1"), [two]);
+        assert_eq!(list.watchers(0, b"q", b"5-1"), [(two, News::End)]);
         list.take(two).unwrap();
         assert_eq!(list.awaited_ids(0, b"q"), [(*b"5-2").into()]);
     }

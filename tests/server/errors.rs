@@ -347,6 +347,8 @@ fn wrong_acks_and_extends(lab: &Lab) {
         "ERR",
     );
     all_wrong(&server, &prefix("RQ.PROGRESS"), &[&[], &["a", "b"]], "ERR");
+    all_wrong(&server, &prefix("RQ.EMIT"), &[&[], &["a", "b"]], "ERR");
+    all_wrong(&server, &["RQ.READ", "q", "j"], &[&["FROM"], &["1"], &["FROM", "1", "FROM", "1"]], "ERR");
     all_wrong(
         &server,
         &["RQ.RESCHEDULE", "q", "unknown"],
@@ -383,6 +385,8 @@ fn a_key_of_another_type(lab: &Lab) {
             args!["RQ.RELEASE", "k", "j", "1-1"],
             args!["RQ.EXTEND", "k", "w", "LEASE", 5, "j", "1-1"],
             args!["RQ.PROGRESS", "k", "j", "1-1", "p"],
+            args!["RQ.EMIT", "k", "j", "1-1", "p"],
+            args!["RQ.READ", "k", "j", "BLOCK", 0],
             args!["RQ.RECOVER", "k"],
             args!["RQ.WORKERS", "k"],
             args!["RQ.STATS", "k"],

@@ -66,13 +66,21 @@ fn first_half(server: &Server, c: &mut Client) {
     }
     for number in 0..8 {
         let Job { id, token, .. } = claim(c, "mail", &format!("w{}", number % 3));
+        if number < 2 {
+            cmd!(c, "RQ.EMIT", "mail", id, token, vec![b'x'; 5_000]);
+        }
         match number {
             0 => drop(cmd!(c, "RQ.ACK", "mail", id, token, "RESULT", vec![0_u8, 13, 10, 255])),
             1 => drop(cmd!(c, "RQ.ACK", "mail", id, token)),
             2 => drop(cmd!(c, "RQ.FAIL", "mail", id, token, "ERROR", "no route")),
             3 => drop(cmd!(c, "RQ.FAIL", "mail", id, token, "ERROR", "no such user", "DEAD")),
             4 => drop(cmd!(c, "RQ.RELEASE", "mail", id, token)),
-            5 => drop(cmd!(c, "RQ.PROGRESS", "mail", id, token, "half")),
+            5 => {
+                cmd!(c, "RQ.PROGRESS", "mail", id, token, "half");
+                for chunk in ["one", "", "three"] {
+                    cmd!(c, "RQ.EMIT", "mail", id, token, chunk);
+                }
+            }
             6 => drop(cmd!(c, "RQ.CANCEL", "mail", id)),
             _ => drop(cmd!(c, "RQ.EXTEND", "mail", "w1", "LEASE", FOREVER / 2, id, token)),
         }
@@ -210,12 +218,16 @@ fn listing(server: &Server) -> BTreeSet<String> {
                     "error",
                     "progress",
                     "result",
+                    "output",
+                    "output-bytes",
                     "options",
                     "payload",
                 ];
                 let of = format!("{queue}: {state} {place}");
                 lines(&format!("{of} id"), &Reply::Bulk(id.clone()), &[], &mut all);
                 lines(&of, &cmd!(c, "RQ.JOB", queue, id), &only, &mut all);
+                let output = cmd!(c, "RQ.READ", queue, id).list()[1].clone();
+                lines(&format!("{of} output"), &output, &[], &mut all);
             }
         }
         for worker in workers(&mut c, &queue) {

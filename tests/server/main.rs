@@ -23,6 +23,7 @@ mod keys;
 mod monitoring;
 mod moves;
 mod operators;
+mod outputs;
 mod persistence;
 mod producers;
 mod races;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         ("blocking", blocking::TESTS),
         ("recovery", recovery::TESTS),
         ("results", results::TESTS),
+        ("outputs", outputs::TESTS),
         ("operators", operators::TESTS),
         ("monitoring", monitoring::TESTS),
         ("groups", groups::TESTS),

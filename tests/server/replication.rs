@@ -196,6 +196,7 @@ fn reads_work_on_a_replica_and_writes_do_not(lab: &Lab) {
         args!["RQ.RELEASE", "q", "j", "1-1"],
         args!["RQ.EXTEND", "q", "w", "LEASE", 5, "j", "1-1"],
         args!["RQ.PROGRESS", "q", "j", "1-1", "p"],
+        args!["RQ.EMIT", "q", "j", "1-1", "p"],
         args!["RQ.RECOVER", "q"],
         args!["RQ.CANCEL", "q", "j"],
         args!["RQ.RESCHEDULE", "q", "j", "DELAY", 5],
@@ -591,7 +592,8 @@ fn a_hundred_waiters_on_a_demoted_primary(lab: &Lab) {
     let id = enqueue(&mut c, "results", "x");
     let mut waiters: Vec<Client> = (0..100).map(|_| old.client()).collect();
     for (number, waiter) in waiters.iter_mut().enumerate() {
-        match number % 4 {
+        match number % 5 {
+            4 => send!(waiter, "RQ.READ", "results", id, "BLOCK", 0),
             0 => send!(waiter, "RQ.RESULT", "results", id, "BLOCK", 0),
             1 => send!(waiter, "RQ.MCLAIM", 2, "q", "r", format!("w{number}"), "BLOCK", 0),
             2 => send!(waiter, "RQ.CLAIM", "q", format!("w{number}"), "BLOCK", 60_000, "FULL"),

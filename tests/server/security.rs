@@ -40,6 +40,7 @@ const SAMPLES: &[(Does, &str)] = &[
     (Writes, "RQ.CANCEL K j"),
     (Writes, "RQ.RESCHEDULE K j DELAY 5"),
     (Reads, "RQ.RESULT K j"),
+    (Reads, "RQ.READ K j"),
     (Both, "RQ.CLAIM K w"),
     (Both, "RQ.MCLAIM 2 K L w"),
     (Writes, "RQ.ACK K j 1-1"),
@@ -47,6 +48,7 @@ const SAMPLES: &[(Does, &str)] = &[
     (Writes, "RQ.RELEASE K j 1-1"),
     (Writes, "RQ.EXTEND K w LEASE 5 j 1-1"),
     (Writes, "RQ.PROGRESS K j 1-1 half"),
+    (Writes, "RQ.EMIT K j 1-1 chunk"),
     (Both, "RQ.RECOVER K"),
     (Reads, "RQ.WORKERS K"),
     (Reads, "RQ.STATS K"),
@@ -202,7 +204,7 @@ fn categories_of_every_command(lab: &Lab) {
     // A user that may not wait may still ask.
     let mut c = user(&server, "~* +@all -@blocking");
     for (_, sample) in SAMPLES {
-        let blocks = ["RQ.CLAIM", "RQ.MCLAIM", "RQ.RESULT"].contains(&name_of(sample));
+        let blocks = ["RQ.CLAIM", "RQ.MCLAIM", "RQ.RESULT", "RQ.READ"].contains(&name_of(sample));
         assert_eq!(may(&mut c, call(sample, "q", "r")), !blocks, "{sample}");
     }
 }
@@ -242,8 +244,20 @@ fn roles_of_the_readme(lab: &Lab) {
         .collect();
     let roles: &[(&str, &[&str])] = &[
         ("producer", &["RQ.ENQUEUE", "RQ.MENQUEUE"]),
-        ("requester", &["RQ.ENQUEUE", "RQ.CANCEL", "RQ.RESULT"]),
-        ("worker", &["RQ.CLAIM", "RQ.MCLAIM", "RQ.ACK", "RQ.FAIL", "RQ.RELEASE", "RQ.EXTEND", "RQ.PROGRESS"]),
+        ("requester", &["RQ.ENQUEUE", "RQ.CANCEL", "RQ.RESULT", "RQ.READ"]),
+        (
+            "worker",
+            &[
+                "RQ.CLAIM",
+                "RQ.MCLAIM",
+                "RQ.ACK",
+                "RQ.FAIL",
+                "RQ.RELEASE",
+                "RQ.EXTEND",
+                "RQ.PROGRESS",
+                "RQ.EMIT",
+            ],
+        ),
         ("rescuer", &["RQ.RECOVER", "RQ.WORKERS"]),
         ("viewer", &viewer),
         ("exporter", &["RQ.METRICS"]),
@@ -362,7 +376,7 @@ fn workers_are_bounded_and_paged(lab: &Lab) {
 fn few_bytes_make_little_memory(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
-    enqueue(&mut c, "q", "x");
+    cmd!(c, "RQ.ENQUEUE", "q", "x", "ID", "j");
     let peak = || {
         // The most address space that the process ever had, kB: what was reserved for a moment shows too.
         let status = format!("/proc/{}/status", server.info("process_id"));
@@ -396,6 +410,9 @@ fn few_bytes_make_little_memory(lab: &Lab) {
             args!["RQ.RECOVER", "q", "EXCEPT", number, "w"],
             args!["RQ.RECOVER", "q", "COUNT", number],
             args!["RQ.LIST", "q", "dead", "COUNT", number],
+            args!["RQ.READ", "q", "j", "COUNT", number],
+            args!["RQ.READ", "q", "j", "FROM", number],
+            args!["RQ.QUEUE.SET", "q", "MAXOUTPUT", number],
             args!["RQ.QUEUES", "COUNT", number],
             args!["RQ.QUEUES", "CURSOR", number, "COUNT", number],
             args!["RQ.WORKERS", "q", "CURSOR", number, "COUNT", number],

@@ -33,6 +33,7 @@ fn settings() -> Settings {
         keep_done: Some(100),
         keep_dead: Some(u64::from(u32::MAX)),
         max_len: Some(1_000_000),
+        max_output: 65_536,
         worker_ttl: Some(251),
         concurrency: Some(1_000),
         rate: Some(Rate { count: 1_000, period: 1_000, burst: 2_000 }),
@@ -113,7 +114,12 @@ fn sample() -> Queue {
         run(queue_ref, &enqueue(name, Some(name), None, options));
         let delivery = Delivery { id: Id::Custom(name), token: claim(queue_ref, b"w1") };
         match name {
-            b"done" => run(queue_ref, &Op::Ack { delivery, result: Some(&every_byte), ttl: None }),
+            b"done" => {
+                for chunk in [&every_byte[..], b"", &[b'x'; 300], b"a", b"b"] {
+                    run(queue_ref, &Op::Emit { delivery, chunk });
+                }
+                run(queue_ref, &Op::Ack { delivery, result: Some(&every_byte), ttl: None })
+            }
             b"done with nothing" => run(queue_ref, &Op::Ack { delivery, result: None, ttl: None }),
             b"dead" => {
                 run(queue_ref, &Op::Fail { delivery, error: Some(b"no such file"), how: Failure::Dead })
@@ -146,7 +152,10 @@ fn sample() -> Queue {
                 run(queue_ref, &Op::Clock(clock));
                 run(queue_ref, &Op::Sweep { limit: 10 })
             }
-            _ => run(queue_ref, &Op::Cancel { ids: vec![delivery.id] }),
+            _ => {
+                run(queue_ref, &Op::Emit { delivery, chunk: b"half" });
+                run(queue_ref, &Op::Cancel { ids: vec![delivery.id] })
+            }
         };
     }
     run(queue_ref, &enqueue(b"", None, None, plain));

@@ -1,10 +1,10 @@
 //! The queue and its model side by side, and all that must hold after every op.
 
-use super::model::{Group, Model, Note, Phase};
+use super::model::{Group, Job, Model, Note, Phase};
 use crate::persist;
 use crate::queue::{
-    Effects, Ended, Error, GroupName, Hold, Holder, Observer, Op, Outcome, Queue, SHOWN_BYTES_MAX, Settings,
-    Slot, Slots, Stamp, State,
+    Effects, Emitted, Ended, Error, GroupName, Hold, Holder, Id, JobView, Observer, Op, Outcome, Place,
+    Queue, SHOWN_BYTES_MAX, Settings, Slot, Slots, Stamp, Start, State,
 };
 
 /// The persisted form of a queue, chunk by chunk.
@@ -101,12 +101,22 @@ struct Recorder(Vec<Note>);
 impl Observer for Recorder {
     fn ended(&mut self, ended: &Ended<'_>) {
         let mut buffer = [0; SHOWN_BYTES_MAX];
-        self.0.push(Note {
+        self.0.push(Note::Ended {
             id: ended.id.write(&mut buffer).to_vec(),
+            run: ended.run,
             state: ended.state,
             value: ended.value.map(<[u8]>::to_vec),
             ttl: ended.ttl,
         });
+    }
+
+    fn emitted(&mut self, emitted: &Emitted<'_>) {
+        let id = emitted.id.write(&mut [0; SHOWN_BYTES_MAX]).to_vec();
+        self.0.push(Note::Emitted { id, place: emitted.place, chunk: emitted.chunk.to_vec() });
+    }
+
+    fn restarted(&mut self, id: Id<'_>, run: u64) {
+        self.0.push(Note::Restarted { id: id.write(&mut [0; SHOWN_BYTES_MAX]).to_vec(), run });
     }
 }
 
@@ -425,6 +435,38 @@ impl Twin {
         Ok(())
     }
 
+    /// What was put out, page by page, from everywhere.
+    fn check_output(&self, view: JobView<'_>, job: &Job) -> Result<(), String> {
+        let (id, output) = (job.id(), &job.output);
+        same!(
+            view.output(),
+            (output.len(), output.iter().map(Vec::len).sum()),
+            "size of the output of {id:?}"
+        );
+        for (run, ahead) in [(job.run(), false), (job.run() + 1, true), (job.run().saturating_sub(1), true)] {
+            for number in 0..output.len() as u64 + 2 {
+                let reading = view.read(Start::Place(Place { run, number }), 3);
+                let from = if run == job.run() { number } else { 0 };
+                let rest = output.get(from as usize..).unwrap_or_default();
+                let chunks = &rest[..rest.len().min(3)];
+                same!(reading.from, Place { run: job.run(), number: from }, "place in {id:?}");
+                same!(reading.chunks, chunks, "output of {id:?} from {from}");
+                let next = Place { run: job.run(), number: from + chunks.len() as u64 };
+                same!(reading.next(), next, "where to go on in {id:?}");
+                let is_end = chunks.len() == rest.len();
+                let ended = Some(job.state()).filter(|state| is_end && state.is_final());
+                same!(reading.ended, ended, "end of the output of {id:?}");
+                let is_news = run != job.run() || !chunks.is_empty() || ended.is_some();
+                same!(reading.is_news(Place { run, number }), is_news, "news of {id:?}");
+                if ahead {
+                    break;
+                }
+                same!(view.read(Start::Number(number), 3), reading, "output of {id:?} by number");
+            }
+        }
+        Ok(())
+    }
+
     fn check_job(&self, slot: Slot, at: usize) -> Result<(), String> {
         let (queue, model, job) = (&self.queue, &self.model, &self.model.jobs[at]);
         let view = queue.job(slot).ok_or("a listed job is not there")?;
@@ -449,6 +491,7 @@ impl Twin {
         same!(view.deadline(), job.deadline(), "deadline of {id:?}");
         same!(view.is_cancelling(), job.is_cancelling(), "cancelling of {id:?}");
         same!(view.value(), job.value(), "value of {id:?}");
+        self.check_output(view, job)?;
         same!(view.error(), job.error.as_deref(), "error of {id:?}");
         same!(view.reason(), job.reason, "reason of {id:?}");
         let last: Vec<u64> = job.failures.iter().rev().take(5).rev().copied().collect();

@@ -13,7 +13,7 @@
 
 use crate::queue::{
     Backoff, Bucket, Cancel, Claim, Delivery, Enqueue, Error, Failure, GroupDefaults, GroupName,
-    GroupSettings, Held, Hold, Holder, Id, IfExists, JobOptions, Op, Outcome, Rate, Reason, Recover,
+    GroupSettings, Held, Hold, Holder, Id, IfExists, JobOptions, Op, Outcome, Place, Rate, Reason, Recover,
     Recovered, Scope, Serial, Settings, Stamp, State, TenantSettings, Totals, When, Who, backoff, limits,
 };
 
@@ -68,6 +68,8 @@ pub struct Job {
     pub refusals: u32,
     pub progress: Option<Vec<u8>>,
     pub result: Option<Vec<u8>>,
+    /// What its present or last run put out.
+    pub output: Vec<Vec<u8>>,
     pub error: Option<Vec<u8>>,
     pub reason: Option<Reason>,
     pub last_worker: Option<Vec<u8>>,
@@ -90,6 +92,11 @@ impl Job {
             Phase::Active { .. } => State::Active,
             Phase::Final { state, .. } => state,
         }
+    }
+
+    /// The run that its output belongs to: the present or last one, or the next.
+    pub fn run(&self) -> u64 {
+        u64::from(self.deliveries) + u64::from(self.is_waiting())
     }
 
     pub fn is_waiting(&self) -> bool {
@@ -212,13 +219,12 @@ enum Event {
     Refused = 7,
 }
 
-/// A job that ended, as an observer is told.
+/// What an observer is told of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    pub id: Vec<u8>,
-    pub state: Option<State>,
-    pub value: Option<Vec<u8>>,
-    pub ttl: Option<u64>,
+pub enum Note {
+    Ended { id: Vec<u8>, run: u64, state: Option<State>, value: Option<Vec<u8>>, ttl: Option<u64> },
+    Emitted { id: Vec<u8>, place: Place, chunk: Vec<u8> },
+    Restarted { id: Vec<u8>, run: u64 },
 }
 
 #[derive(Clone)]
@@ -250,7 +256,7 @@ pub struct Model {
     runs: Vec<(u64, u64)>,
     /// What the last op handed out: arrival numbers, best first.
     pub claimed: Vec<u64>,
-    /// What the last op ended.
+    /// What an observer of the last op is told.
     pub notes: Vec<Note>,
 }
 
@@ -334,6 +340,7 @@ impl Model {
                 let cancelling = self.jobs[at].is_cancelling();
                 Ok(Outcome::Progressed(if cancelling { Held::Cancel } else { Held::Ok }))
             }
+            Op::Emit { delivery, chunk } => self.emit(*delivery, chunk),
             Op::Recover(recover) => Ok(Outcome::Recovered(self.recover(recover))),
             Op::Redrive { ids } => Ok(Outcome::Redriven(
                 ids.iter()
@@ -815,6 +822,7 @@ impl Model {
                 crashes: 0,
                 refusals: 0,
                 progress: None,
+                output: Vec::new(),
                 result: None,
                 error: None,
                 reason: None,
@@ -945,6 +953,7 @@ impl Model {
         self.events.push((self.now, Event::Delivered, -1));
         self.jobs[at].deliveries -= 1;
         self.jobs[at].deliveries_of_life -= 1;
+        self.jobs[at].output.clear();
         self.give_back(at);
     }
 
@@ -972,7 +981,8 @@ impl Model {
             self.end(at, State::Cancelled, true);
             return Ok(Outcome::Acked(true));
         }
-        let of_queue = if result.is_some() { self.settings.result_ttl } else { self.settings.ttl };
+        let has_result = result.is_some() || !self.jobs[at].output.is_empty();
+        let of_queue = if has_result { self.settings.result_ttl } else { self.settings.ttl };
         let ttl = ttl.or(self.jobs[at].options.ttl).unwrap_or(of_queue);
         self.jobs[at].result = result.map(<[u8]>::to_vec);
         self.end_for(at, State::Done, ttl, true);
@@ -1151,6 +1161,7 @@ impl Model {
             self.jobs[at].phase = Phase::Ready;
             self.jobs[at].ready_since = self.now;
             self.look_at_group_of(at);
+            self.restart(at);
         }
     }
 
@@ -1168,6 +1179,27 @@ impl Model {
         };
         self.jobs[at].ready_since = self.now;
         self.look_at_group_of(at);
+        self.restart(at);
+    }
+
+    /// An output belongs to a run, and this one is over.
+    fn restart(&mut self, at: usize) {
+        self.jobs[at].output.clear();
+        let (id, run) = (self.shown_id(at), self.jobs[at].run());
+        self.notes.push(Note::Restarted { id, run });
+    }
+
+    fn emit(&mut self, delivery: Delivery<'_>, chunk: &[u8]) -> Result<Outcome, Error> {
+        let at = self.held(delivery)?;
+        let output = &self.jobs[at].output;
+        let bytes = output.iter().map(Vec::len).sum::<usize>() + chunk.len();
+        if bytes as u64 > self.settings.max_output || output.len() == limits::OUTPUT_CHUNKS_MAX {
+            return Err(Error::OutputFull);
+        }
+        let place = Place { run: self.jobs[at].run(), number: output.len() as u64 };
+        self.notes.push(Note::Emitted { id: self.shown_id(at), place, chunk: chunk.to_vec() });
+        self.jobs[at].output.push(chunk.to_vec());
+        Ok(Outcome::Progressed(if self.jobs[at].is_cancelling() { Held::Cancel } else { Held::Ok }))
     }
 
     fn redrive(&mut self, at: usize) {
@@ -1184,6 +1216,7 @@ impl Model {
         job.crashes = 0;
         job.refusals = 0;
         job.progress = None;
+        job.output.clear();
         job.error = None;
         job.reason = None;
         job.last_worker = None;
@@ -1254,9 +1287,13 @@ impl Model {
     }
 
     fn note(&mut self, at: usize, state: Option<State>, value: Option<Vec<u8>>, ttl: Option<u64>) {
-        let mut buffer = [0; crate::queue::SHOWN_BYTES_MAX];
-        let id = self.jobs[at].id().write(&mut buffer).to_vec();
-        self.notes.push(Note { id, state, value, ttl });
+        // A job that ends, or is gone, has no next run.
+        let (id, run) = (self.shown_id(at), u64::from(self.jobs[at].deliveries));
+        self.notes.push(Note::Ended { id, run, state, value, ttl });
+    }
+
+    fn shown_id(&self, at: usize) -> Vec<u8> {
+        self.jobs[at].id().write(&mut [0; crate::queue::SHOWN_BYTES_MAX]).to_vec()
     }
 
     fn remove(&mut self, at: usize) {

@@ -10,6 +10,7 @@
 //!   `frozen 5s`: time jumps, and nothing is settled (a timer that has not come round yet);
 //! - `wall +1h`, `wall -1h`: the wall clock steps; no time passes;
 //! - `reload`: the queue is saved and loaded again; `new`: a fresh queue, at the start of time;
+//! - `READ` shows `[next [chunks] run ended]`;
 //! - `UNDO id token`: a grant never reached its worker; `REGISTER worker`; `FORGET worker`;
 //! - `ORDER`: the ready jobs, group by group as they will be claimed; `LINE`: how many groups stand in line;
 //!   `WAKEUP`: when the timer is to fire; `SEEN`: when each
@@ -23,10 +24,11 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use super::harness::{Answer, Twin};
+use crate::queue::limits;
 use crate::queue::{
     Backoff, Cancel, Claim, Delivery, Enqueue, Error, Failure, GroupName, GroupPatch, GroupView, Held, Hold,
-    Holder, Id, IfExists, JobOptions, JobView, Op, Outcome, Payloads, Rate, Recover, Scope, Serial, Settings,
-    SettingsPatch, Slot, Stamp, State, TenantPatch, When, Who,
+    Holder, Id, IfExists, JobOptions, JobView, Op, Outcome, Payloads, Place, Rate, Reading, Recover, Scope,
+    Serial, Settings, SettingsPatch, Slot, Stamp, Start, State, TenantPatch, When, Who,
 };
 
 const START: u64 = 1_000_000;
@@ -205,6 +207,7 @@ impl Stage {
                 Op::Extend { worker, lease, deliveries: self.deliveries(words)? }
             }
             "PROGRESS" => Op::Progress { delivery: self.delivery(words)?, value: word(words)? },
+            "EMIT" => Op::Emit { delivery: self.delivery(words)?, chunk: word(words)? },
             "RECOVER" => self.parse_recover(words)?,
             "CANCEL" => Op::Cancel { ids: self.ids(words) },
             "RESCHEDULE" => {
@@ -309,7 +312,7 @@ impl Stage {
         match &answer.result {
             Err(Error::NoJob) => "NOJOB".into(),
             Err(Error::Stale) => "STALE".into(),
-            Err(Error::Full) => "FULL".into(),
+            Err(Error::Full | Error::OutputFull) => "FULL".into(),
             Err(Error::Exists(state)) => format!("EXISTS {}", state.name()),
             Err(Error::BadState(state)) => format!("BADSTATE {}", state.name()),
             Err(Error::BeyondDeadline(length)) => format!("ERR not within the deadline in {length}"),
@@ -383,6 +386,20 @@ impl Stage {
                     format!("[{} {value} {ttl}]", job.state().name())
                 }
             },
+            "READ" => match queue.find(self.id(word(words)?)).and_then(|slot| queue.job(slot)) {
+                None => "nil".into(),
+                Some(job) => {
+                    let (mut start, mut count) = (Start::Number(0), limits::READ_COUNT_DEFAULT);
+                    while words.peek().is_some() {
+                        match text(words)?.as_str() {
+                            "FROM" => start = position(&text(words)?)?,
+                            "COUNT" => count = number(words)? as usize,
+                            other => return Err(format!("no option of READ: {other}")),
+                        }
+                    }
+                    show_reading(&job.read(start, count))
+                }
+            },
             "JOB" => match queue.find(self.id(word(words)?)).and_then(|slot| queue.job(slot)) {
                 None => "nil".into(),
                 Some(job) => show_job(&job),
@@ -453,6 +470,23 @@ impl Stage {
             other => return Err(format!("no command: {other}")),
         })
     }
+}
+
+/// `n`, or `run-n`.
+fn position(text: &str) -> Result<Start, String> {
+    let number = |text: &str| text.parse().map_err(|_| format!("no position: {text}"));
+    Ok(match text.split_once('-') {
+        None => Start::Number(number(text)?),
+        Some((run, n)) => Start::Place(Place { run: number(run)?, number: number(n)? }),
+    })
+}
+
+fn show_reading(reading: &Reading<'_>) -> String {
+    let chunks: Vec<String> =
+        reading.chunks.iter().map(|chunk| format!("\"{}\"", chunk.escape_ascii())).collect();
+    let Place { run, number } = reading.next();
+    let ended = reading.ended.map_or("nil", State::name);
+    format!("[{run}-{number} [{}] {run} {ended}]", chunks.join(" "))
 }
 
 fn show_held(held: Held) -> &'static str {
@@ -713,6 +747,7 @@ fn parse_settings(words: &mut Words<'_>) -> Result<SettingsPatch, String> {
             "DEADTTL" => patch.dead_ttl = Some(limit(words)?),
             "KEEPDONE" => patch.keep_done = Some(limit(words)?),
             "KEEPDEAD" => patch.keep_dead = Some(limit(words)?),
+            "MAXOUTPUT" => patch.max_output = Some(number(words)?),
             "MAXLEN" => patch.max_len = Some(limit(words)?),
             "CONCURRENCY" => patch.concurrency = Some(concurrency(words)?),
             "RATE" => patch.rate = Some(rate(words)?),
@@ -799,6 +834,7 @@ scenarios! {
     groups_in_turn
     ids
     ordered
+    output
     pause
     progress_and_results
     recovery

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::harness::{Answer, Twin, apply_shipped, save, show};
-use super::model::Phase;
+use super::model::{Note, Phase};
 use super::random::Random;
 use crate::queue::limits::DURATION_MS_MAX;
 use crate::queue::{
@@ -61,6 +61,7 @@ enum Call {
     Release,
     Extend,
     Progress,
+    Emit,
     Recover,
     Redrive,
     RedriveAll,
@@ -79,7 +80,7 @@ enum Call {
 }
 
 /// Each call with its usual weight.
-const CALLS: [(Call, u64); 27] = [
+const CALLS: [(Call, u64); 28] = [
     (Call::Enqueue, 20),
     (Call::EnqueueMany, 6),
     (Call::Cancel, 5),
@@ -92,6 +93,7 @@ const CALLS: [(Call, u64); 27] = [
     (Call::Release, 5),
     (Call::Extend, 5),
     (Call::Progress, 3),
+    (Call::Emit, 8),
     (Call::Recover, 5),
     (Call::Redrive, 3),
     (Call::RedriveAll, 1),
@@ -431,6 +433,7 @@ impl Simulation {
                 Op::Extend { worker, lease, deliveries: self.deliveries() }
             }
             Call::Progress => Op::Progress { delivery: self.delivery(), value: self.text() },
+            Call::Emit => Op::Emit { delivery: self.delivery(), chunk: self.text() },
             Call::Recover => {
                 let who = match self.random.below(3) {
                     0 => Who::Lapsed,
@@ -513,7 +516,11 @@ impl Simulation {
             see(format!("{} {state:?}", format!("{how:?}").split('(').next().unwrap_or_default()));
         }
         for note in &answer.notes {
-            see(format!("ended {:?}", note.state));
+            match note {
+                Note::Ended { state, .. } => see(format!("ended {state:?}")),
+                Note::Emitted { place, .. } => see(format!("emitted {}", place.number.min(2))),
+                Note::Restarted { .. } => see("restarted".into()),
+            }
         }
         let model = &self.twin.model;
         for group in &model.groups {
@@ -549,7 +556,10 @@ impl Simulation {
         }
         for job in &self.twin.model.jobs {
             if let (Phase::Final { .. }, Some(reason)) = (&job.phase, job.reason)
-                && answer.notes.iter().any(|note| note.state == Some(State::Dead))
+                && answer
+                    .notes
+                    .iter()
+                    .any(|note| matches!(note, Note::Ended { state: Some(State::Dead), .. }))
             {
                 *self.tally.entry(format!("dead: {reason:?}")).or_default() += 1;
             }
@@ -636,6 +646,7 @@ fn patch(random: &mut Random, n: u64) -> SettingsPatch {
         max_len: random
             .one_in(n)
             .then(|| *random.pick(&[None, None, None, None, Some(0), Some(2), Some(6), Some(20)])),
+        max_output: random.one_in(n).then(|| *random.pick(&[0, 10, 100, 1_000_000])),
         worker_ttl: random.one_in(n).then(|| *random.pick(&[None, Some(1_000)])),
         concurrency: random.one_in(4 * n).then(|| concurrency(random)),
         rate: random.one_in(4 * n).then(|| rate(random)),
@@ -757,6 +768,12 @@ fn everything() -> Vec<String> {
     add("Extend", &held);
     add("Progress", &[Held::Ok, Held::Cancel].map(|held| format!("{:?}", Outcome::Progressed(held))));
     add("Progress", &debug(&[Error::NoJob, Error::Stale]));
+    add("Emit", &[Held::Ok, Held::Cancel].map(|held| format!("{:?}", Outcome::Progressed(held))));
+    add("Emit", &debug(&[Error::NoJob, Error::Stale, Error::OutputFull]));
+    add("Emit", &words(&["emitted 0", "emitted 1", "emitted 2"]));
+    for call in ["Undo", "Fail", "Release", "Recover", "Sweep"] {
+        add(call, &words(&["restarted"]));
+    }
     add("Recover", &words(&["taken 0", "taken 1", "taken 2", "ended Some(Dead)", "ended Some(Cancelled)"]));
     add("Redrive", &State::ALL.map(|state| format!("{:?}", Some(state))));
     add("Redrive", &words(&["None"]));

@@ -212,6 +212,7 @@ fn use_all_over(queue: &mut Queue) {
                 job.since(),
                 job.deadline(),
                 job.lease_until(),
+                job.read(Start::Number(0), 10),
             );
         }
     }
@@ -232,6 +233,7 @@ fn use_all_over(queue: &mut Queue) {
         Op::Claim(Claim { worker: b"w9", count: 1_000, lease: None }),
         Op::Redrive { ids: ids() },
     ];
+    ops.extend(deliveries.iter().map(|&delivery| Op::Emit { delivery, chunk: b"more" }));
     ops.extend(deliveries.iter().step_by(3).map(|&delivery| Op::Fail {
         delivery,
         error: None,
@@ -304,6 +306,7 @@ fn busy() -> Queue {
         }
         let token = run(&Op::Claim(Claim { worker: WORKERS[number % 3], count: 1, lease: None }));
         let delivery = Delivery { id: Id::Custom(IDS[number]), token };
+        run(&Op::Emit { delivery, chunk: b"chunk" });
         match number {
             0 => drop(run(&Op::Ack { delivery, result: Some(b"result"), ttl: None })),
             2 => drop(run(&Op::Fail { delivery, error: Some(b"error"), how: Failure::Dead })),
@@ -561,6 +564,7 @@ impl<'a> Script<'a> {
                 lease: self.duration().max(1),
                 deliveries: self.deliveries(known),
             },
+            16 if kind >= 100 => Op::Emit { delivery: self.delivery(known), chunk: self.bytes() },
             16 => Op::Progress { delivery: self.delivery(known), value: self.bytes() },
             17 => {
                 let (workers, kind) = (self.workers(), self.next());
@@ -599,6 +603,7 @@ impl<'a> Script<'a> {
                 group_rate: self.some(|script| script.some(Self::rate)),
                 group_backoff: self.some(Self::backoff),
                 group_ordered: self.some(|script| script.next() % 2 == 1),
+                max_output: self.some(|script| script.pick(&[0, 10, 1_000_000])),
             }),
             22 => Op::SetGroup {
                 name: self.pick(&GROUPS),

@@ -35,6 +35,7 @@ enum Call {
     Extend(Which, &'static [u8]),
     Undo(Which, &'static [u8]),
     Progress(Which, &'static [u8]),
+    Emit(Which, &'static [u8]),
     Cancel(&'static [u8]),
     Reschedule(&'static [u8], When),
     Recover(&'static [u8], bool),
@@ -132,6 +133,7 @@ impl Node {
             Call::Progress(which, job) => {
                 Op::Progress { delivery: self.delivery(which, job), value: b"half" }
             }
+            Call::Emit(which, job) => Op::Emit { delivery: self.delivery(which, job), chunk: b"ab" },
             Call::Cancel(id) => Op::Cancel { ids: vec![Id::Custom(id)] },
             Call::Reschedule(id, when) => {
                 Op::Reschedule { id: Id::Custom(id), when: Some(when), priority: None }
@@ -311,6 +313,7 @@ fn cancelling_whatever_comes() {
             Release(Last, A),
             Undo(Last, A),
             Progress(Last, A),
+            Emit(Last, A),
             Extend(Last, A),
             Recover(W1, false),
             RecoverLapsed,
