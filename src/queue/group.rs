@@ -132,6 +132,8 @@ pub(super) struct Groups {
     rotation: BTreeMap<(u64, u64), TenantNo>,
     /// By instant, then birth.
     wakes: BTreeMap<(u64, u64), Sleeper>,
+    /// The earliest instant that was put there since the queue last took this.
+    pub soonest_wake: u64,
     /// Counters that are persisted.
     pub next_birth: u64,
     pub next_turn: u64,
@@ -253,6 +255,7 @@ impl Groups {
             tenants_by_birth: BTreeMap::new(),
             rotation: BTreeMap::new(),
             wakes: BTreeMap::new(),
+            soonest_wake: 0,
             next_birth: 0,
             next_turn: 0,
             pass_floor: 0,
@@ -661,6 +664,7 @@ impl Groups {
         }
         if let Some(at) = new {
             self.wakes.insert((at, born), sleeper);
+            self.soonest_wake = self.soonest_wake.min(at);
         }
     }
 

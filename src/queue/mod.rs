@@ -101,6 +101,8 @@ pub struct Queue {
     /// Groups and tenants, with the ready jobs of each.
     groups: Groups,
     timed: Timed,
+    /// See [`Self::take_soonest`]; of the jobs alone. Not part of what is persisted.
+    soonest: u64,
 }
 
 /// The containers ordered by instant.
@@ -257,6 +259,7 @@ impl Queue {
             counts: Counts::default(),
             groups: Groups::default(),
             timed: Timed::default(),
+            soonest: 0,
         }
     }
 
@@ -267,6 +270,10 @@ impl Queue {
     pub fn apply(&mut self, op: &Op<'_>, fx: &mut Effects<'_>) -> Result<Outcome, Error> {
         if self.recent.is_over(self.clock.now) {
             self.recent.turn(self.clock.now, &self.totals);
+        }
+        if !matches!(op, Op::Enqueue(_) | Op::Claim(_) | Op::Ack { .. }) {
+            // Whatever else it does: it is looked at anew.
+            self.soonest = 0;
         }
         let removed = self.totals.removed;
         let outcome = self.dispatch(op, fx);
@@ -393,6 +400,21 @@ impl Queue {
             see(timeline.first().map(|slot| at_of(slot).0));
         }
         Some(next).filter(|&next| next != u64::MAX)
+    }
+
+    /// A bound, on the duration clock in ms, for what changed since the last call: if [`Self::next_wakeup`]
+    /// is earlier than it was then, it is not before this. What ops do nearly always gives the timer
+    /// nothing earlier to do, and this tells so without looking. O(1).
+    pub fn take_soonest(&mut self) -> u64 {
+        let of_groups = std::mem::replace(&mut self.groups.soonest_wake, u64::MAX);
+        let of_jobs = std::mem::replace(&mut self.soonest, u64::MAX);
+        // What depends on more than instants that were set.
+        let is_uncertain = self.settings.rate.is_some()
+            || self.groups.review.is_some()
+            || self.over_keep_done()
+            || self.over_keep_dead()
+            || !self.timed.delayed_wall.is_empty();
+        if is_uncertain { 0 } else { of_jobs.min(of_groups) }
     }
 
     /// Notes that a worker asked for work. This server's own knowledge, not part of the queue's

@@ -218,6 +218,7 @@ impl Queue {
         let counted = Counted::of(&job);
         if let Some(deadline) = job.pending_deadline() {
             self.timed.deadlines.insert((deadline, job.arrival), slot, jobs.deadline_of());
+            self.soonest = self.soonest.min(deadline);
         }
         if job.state == State::Active
             && let Some(worker) = self.registry.get_mut(job.worker)
@@ -225,7 +226,10 @@ impl Queue {
             worker.held.insert(job.token, slot, jobs.token_of());
         }
         match self.timed.of(job.state, job.follows_wall) {
-            Some(timeline) => timeline.insert((job.at, job.arrival), slot, jobs.at_of()),
+            Some(timeline) => {
+                timeline.insert((job.at, job.arrival), slot, jobs.at_of());
+                self.soonest = self.soonest.min(job.at);
+            }
             None => {
                 self.groups.change_ready(job.group, |ready| {
                     ready.insert(job.priority, (job.since, job.arrival), slot, jobs.since_of())

@@ -197,6 +197,10 @@ impl Value {
     #[inline]
     pub fn news(&mut self) -> Option<u64> {
         self.watch_workers();
+        let soonest = self.queue.take_soonest();
+        if self.indexed.is_some_and(|known| known <= self.to_boot(soonest).min(self.forget)) {
+            return None;
+        }
         let due = self.due();
         if self.indexed.is_some_and(|known| known <= due) {
             return None;

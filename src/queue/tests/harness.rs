@@ -148,11 +148,17 @@ impl Twin {
     fn run(&mut self, stamp: Option<Stamp>, op: &Op<'_>) -> Result<Answer, String> {
         let mut recorder = Recorder::default();
         let mut fx = Effects { observer: Some(&mut recorder), ..Effects::default() };
+        self.queue.take_soonest();
+        let due_before = self.queue.next_wakeup().unwrap_or(u64::MAX);
         let got = match stamp {
             Some(stamp) => self.queue.apply_at(stamp, op, &mut fx),
             None => self.queue.apply(op, &mut fx).map(|outcome| (outcome, false)),
         };
         let (changed, claimed) = (fx.changed, fx.claimed);
+        let (soonest, due) = (self.queue.take_soonest(), self.queue.next_wakeup().unwrap_or(u64::MAX));
+        if due < due_before && due < soonest {
+            return Err(format!("due at {due}, which is sooner than {due_before} and {soonest}"));
+        }
 
         let before = self.model.clock();
         if let Some(stamp) = stamp {
