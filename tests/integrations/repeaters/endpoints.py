@@ -29,6 +29,7 @@ class Endpoint:
         self.start = math.inf  # the instant from which `down` (from, to) counts
         self.active = self.most_active = 0
         self.burst_left, self.rests_until = burst, 0.0
+        self.method, self.headers = None, {}  # of the last request
         self.seen = []  # (delivery, number, arrived, status); None: never answered
         self.gate = threading.Event()  # closed, it lets requests in and none out
         self.gate.set()
@@ -81,7 +82,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        status, headers = self.server.endpoints[self.path].answer(self.headers["X-Delivery"], payload)
+        endpoint = self.server.endpoints[self.path]
+        endpoint.method, endpoint.headers = self.command, dict(self.headers)
+        status, headers = endpoint.answer(self.headers["X-Delivery"], payload)
         if status is None:
             self.server.closing.wait()
             self.close_connection = True
@@ -93,6 +96,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    do_PUT = do_POST
 
     def log_message(self, *_args):
         pass

@@ -50,6 +50,21 @@ def milliseconds(text, speed=1.0):
     return max(1, round(float(found[1]) * UNITS[found[2]] / speed))
 
 
+def rate(text):
+    """'10/1s' as the words for 10 per second."""
+    found = re.fullmatch(r"(\d+)/(.+)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number per time, as 10/1s")
+    return ["RATE", found[1], milliseconds(found[2])]
+
+
+def header(text):
+    name, colon, value = text.partition(": ")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"{text!r}: a name, a colon and a value")
+    return name, value
+
+
 def text(value):
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
@@ -63,7 +78,8 @@ class Record:
 
     def __init__(self, job):
         self.id, self.token, self.payload = text(job["id"]), text(job["token"]), job["payload"]
-        self.domain, self.endpoint, self.key = (urllib.parse.unquote(part) for part in self.id.split("/", 2))
+        parts = self.id.split("/")  # another id is of a job that is none of ours: it has no endpoint
+        self.domain, self.endpoint, self.key = map(urllib.parse.unquote, parts if len(parts) == 3 else ("", "", self.id))
         self.deliveries = job["deliveries"]  # this one included
         self.age = job["claimed"] - job["enqueued"]  # ms
 
@@ -231,6 +247,10 @@ class Worker:
         try:
             address = self.forwarder.endpoint(record.domain, record.endpoint)
             self.report(record, address, *self.forward(record, address))
+        except redis.RedisError:
+            raise
+        except Exception as error:  # as a header that cannot be sent: no reason to lose a place
+            self.say("FAIL", record, "ERROR", f"{type(error).__name__}: {error}")
         finally:
             with self.lock:
                 del self.held[record.token]
@@ -329,19 +349,16 @@ def setup(forwarder, options):
 
 
 def limits_of(options):
-    limits = ["CONCURRENCY", options.at_once] if options.at_once else []
-    if options.rate:
-        count, period = options.rate.split("/")
-        limits += ["RATE", count, milliseconds(period)]
-    return limits
+    return (["CONCURRENCY", options.at_once] if options.at_once is not None else []) + (options.rate or [])
 
 
 def endpoint(forwarder, options):
     limits = limits_of(options)
     if options.offline_wait:
         limits += ["BACKOFF", options.offline_wait, options.offline_max or max(options.offline_wait, milliseconds("6h", options.speed))]
-    headers = dict(header.split(": ", 1) for header in options.header)
-    forwarder.set_endpoint(options.domain, options.endpoint, options.url, options.method, headers, options.timeout, options.ordered, limits)
+    forwarder.set_endpoint(
+        options.domain, options.endpoint, options.url, options.method, dict(options.header), options.timeout, options.ordered, limits
+    )
 
 
 def domain(forwarder, options):
@@ -484,10 +501,10 @@ def parser(speed):
     command = add("endpoint", endpoint, "where an endpoint is and what it can take", "wanted")
     command.add_argument("url")
     command.add_argument("--method", default="POST")
-    command.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="as often as you like")
+    command.add_argument("--header", action="append", default=[], type=header, metavar="'NAME: VALUE'", help="as often as you like")
     command.add_argument("--timeout", type=float, help="seconds for an answer")
     command.add_argument("--at-once", type=int, help="requests")
-    command.add_argument("--rate", help="requests per time, as 10/1s")
+    command.add_argument("--rate", type=rate, help="requests per time, as 10/1s")
     command.add_argument("--ordered", action="store_true", help="one at a time, as they were registered")
     command.add_argument("--offline-wait", type=time_of)
     command.add_argument("--offline-max", type=time_of)
@@ -495,7 +512,7 @@ def parser(speed):
     command = add("domain", domain, "what the endpoints of a domain may have together")
     command.add_argument("domain")
     command.add_argument("--at-once", type=int, help="requests")
-    command.add_argument("--rate", help="requests per time, as 100/1m")
+    command.add_argument("--rate", type=rate, help="requests per time, as 100/1m")
     command.add_argument("--weight", type=int, help="its share beside other domains")
 
     add("remove", remove, "forget an endpoint and cancel what waits for it", "wanted")

@@ -25,12 +25,15 @@ class Lab:
     def command(self, queue, *words):
         return [sys.executable, PROGRAM, "--redis", self.url, "--queue", queue, *words]
 
-    def run(self, queue, *words, input=None):
-        return subprocess.run(self.command(queue, *words), input=input or "", capture_output=True, text=True, check=False)
+    def run(self, queue, *words, input=None, speed=1):
+        environment = {**os.environ, "FORWARDER_SPEED": str(speed)}
+        return subprocess.run(
+            self.command(queue, *words), env=environment, input=input or "", capture_output=True, text=True, check=False
+        )
 
-    def cli(self, queue, *words, input=None):
+    def cli(self, queue, *words, **more):
         """What the command prints; it must end well."""
-        done = self.run(queue, *words, input=input)
+        done = self.run(queue, *words, **more)
         expect(f"{' '.join(words)}:\n{done.stdout}{done.stderr}", done.returncode == 0)
         return done.stdout
 

@@ -1,7 +1,9 @@
 """Trials of the forwarder, one after the other: each with its own queue, the real command line, and real HTTP."""
 
+import functools
 import json
 import re
+import threading
 import time
 
 from common import expect, since, until
@@ -44,8 +46,8 @@ class Trial:
             self.cli("endpoint", endpoint.domain, endpoint.name, endpoint.url)
         return listener
 
-    def cli(self, *words, input=None):
-        return self.lab.cli(self.queue, *words, input=input)
+    def cli(self, *words, **more):
+        return self.lab.cli(self.queue, *words, **more)
 
     def job(self, record):
         job = self.forwarder.call_map("JOB", record)
@@ -75,6 +77,10 @@ def command_line(trial):
     endpoint = Endpoint("acme", "hooks", "400 to some")
     rejecting = Endpoint("acme", "old system", "500")
     trial.listen(endpoint, rejecting)
+    trial.cli("endpoint", "acme", "hooks", endpoint.url, "--method", "PUT", "--header", "Authorization: Bearer secret")
+    trial.cli("setup", speed=3600)
+    settings = trial.forwarder.call_map("QUEUE.GET")
+    expect("an hour is a second, if you like", (settings["backoff"], settings["group-backoff"]) == ([1000, 168_000], [83, 6000]))
     trial.cli("setup", "--attempts", "2", "--retry-wait", "1h", "--keep", "1d")
     expect("an unknown endpoint is refused", trial.lab.run(trial.queue, "register", "acme", "hoks", input="{}").returncode != 0)
     expect("a misspelt time is refused", trial.lab.run(trial.queue, "pause", "--for", "1 hour").returncode != 0)
@@ -96,6 +102,8 @@ def command_line(trial):
     job = trial.job(record)
     expect("the answer is kept", job["result"] == b'200 {"status": 200}')
     job = trial.job(odd)
+    sent = (endpoint.method, endpoint.headers["Authorization"], endpoint.headers["Idempotency-Key"].split("/")[:2])
+    expect("as the endpoint wants it", sent == ("PUT", "Bearer secret", ["acme", "hooks"]))
     expect("a rejected payload is dead at once", (job["state"], job["reason"], job["attempts"]) == (b"dead", b"failed", 1))
     expect("the record of the other waits for an hour", trial.job(hours)["due"] > time.time() * 1000 + HOUR / 2)
     listed = trial.cli("records", "--domain", "acme", "--endpoint", "old system")
@@ -213,6 +221,67 @@ def in_order(trial):
     expect("two attempts failed", numbers(endpoint, 500) == [3, 3])
     expect("in order", numbers(endpoint) == list(range(10)))
     expect("one at a time", endpoint.most_active == 1)
+
+
+def limits(trial):
+    """What an endpoint and a domain may get, at once and per time: what has to wait for it is not touched."""
+    slow = [Endpoint("acme", f"slow {number}", "fast", takes=0.1) for number in range(3)]
+    rated = Endpoint("other", "rated", "fast")
+    trial.listen(*slow, rated)
+    trial.cli("domain", "acme", "--at-once", "2", "--weight", "3")
+    trial.cli("endpoint", "other", "rated", rated.url, "--rate", "3/600ms")
+    with CountAtOnce(slow) as count:
+        records = [record for endpoint in (*slow, rated) for record in fill(trial.forwarder, endpoint, 9)]
+        trial.cli("setup", "--keep", "1h")
+        trial.lab.worker(trial.queue)
+        trial.settled(36)
+    expect(f"two at once of the domain: {count.most}", count.most == 2)
+    handed = sorted(granted(delivery) for delivery, *_ in rated.seen)
+    # A tenth of the time between two is made good if a turn was taken late, and the tokens are in whole ms.
+    expect(f"three at once, then one in 200 ms: {handed}", all(at - handed[0] >= 200 * (number - 2) - 21 for number, at in enumerate(handed)))
+    expect("each was handed out once", all(trial.job(record)["deliveries"] == 1 for record in records))
+
+
+class CountAtOnce:
+    """How many requests several endpoints had at once, together."""
+
+    def __init__(self, endpoints):
+        self.endpoints, self.lock, self.now, self.most = endpoints, threading.Lock(), 0, 0
+
+    def __enter__(self):
+        for endpoint in self.endpoints:
+            endpoint.answer = functools.partial(self.counted, endpoint.answer)
+        return self
+
+    def __exit__(self, *_error):
+        pass
+
+    def counted(self, answer, delivery, payload):
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        reply = answer(delivery, payload)
+        with self.lock:
+            self.now -= 1
+        return reply
+
+
+def operators(trial):
+    """An operator stops for a while, has an offline endpoint asked at once, and finds a job that is no record."""
+    endpoint = Endpoint("acme", "hooks", "fast")
+    closed = trial.listen(endpoint, open=False)
+    trial.cli("setup", "--offline-wait", "1h")
+    fill(trial.forwarder, endpoint, 5)
+    foreign = trial.forwarder.call("ENQUEUE", "no record")
+    trial.lab.worker(trial.queue, "--places", "1")
+    until("it is offline", lambda: trial.group(endpoint)["held"] == b"backoff")
+    expect("for an hour", trial.group(endpoint)["circuit-until"] > time.time() * 1000 + HOUR / 2)
+    until("what is no record is dead", lambda: trial.job(foreign)["state"] == b"dead")
+    closed.open()
+    trial.cli("pause", "--for", "500ms")
+    trial.cli("resume", "--domain", "acme", "--endpoint", "hooks")
+    until("all are sent", lambda: trial.stats()["done"] == 5)
+    expect("once", sorted(numbers(endpoint)) == list(range(5)))
 
 
 def one_bad_payload(trial):
