@@ -33,10 +33,11 @@ struct Page {
     ends: Vec<u32>,
 }
 
-/// Bytes after which a page is full. A single larger chunk makes a larger page.
-const PAGE_BYTES: usize = 4_096;
+/// Bytes after which a page is full. A single larger chunk makes a larger page. Not smaller: a page is two pieces of
+/// memory to be freed, and a sweep may free a thousand outputs.
+const PAGE_BYTES: usize = 64 * 1024;
 /// Chunks after which a page is full.
-const PAGE_CHUNKS: usize = 256;
+const PAGE_CHUNKS: usize = 4_096;
 
 /// With the same room.
 impl Clone for Output {
@@ -282,10 +283,10 @@ mod tests {
 
     #[test]
     fn chunks_are_found_whatever_their_size() {
-        let lengths = [0, 1, 5, 4_095, 4_096, 4_097, 0, 0, 1_500_000, 3, 100];
+        let lengths = [0, 1, 5, 65_535, 65_536, 65_537, 0, 0, 1_500_000, 3, 100];
         let mut output = Output::default();
         let mut known: Vec<Vec<u8>> = Vec::new();
-        for round in 0..3_000 {
+        for round in 0..12_000 {
             let length = if round < 200 { lengths[round % lengths.len()] } else { round % 7 };
             let chunk: Vec<u8> = (0..length).map(|at| (at ^ round) as u8).collect();
             output.push(&chunk);
@@ -294,8 +295,8 @@ mod tests {
         }
         assert!(output.is_sound());
         assert_eq!(output.iter_from(0).collect::<Vec<_>>(), known);
-        assert_eq!(output.iter_from(2_990).collect::<Vec<_>>(), known[2_990..]);
-        assert_eq!(output.get(3_000), None);
+        assert_eq!(output.iter_from(11_990).collect::<Vec<_>>(), known[11_990..]);
+        assert_eq!(output.get(12_000), None);
         let twin = output.clone();
         assert!(twin.is_sound() && twin == output && twin.heap_bytes() == output.heap_bytes());
     }

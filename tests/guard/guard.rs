@@ -201,6 +201,18 @@ fn ack_with_result() {
     ack_with(Some(&PAYLOAD));
 }
 
+/// Into the output of one job, which grows.
+fn emit() {
+    let mut script = Script::new();
+    script.quietly(1, |_| Script::enqueue(b"", None));
+    let delivery = script.claimed(1)[0];
+    let op = |_| Op::Emit { delivery, chunk: b"a token " };
+    script.quietly(4 * OPS, op);
+    for number in 0..OPS {
+        script.counted(&op(number));
+    }
+}
+
 fn fail() {
     let mut script = Script::new();
     script.quietly(2 * OPS, |_| Script::enqueue(b"", None));
@@ -241,13 +253,14 @@ fn sweep_expired() {
     script.sweep(1_000);
 }
 
-const SCRIPTS: [(&str, fn()); 10] = [
+const SCRIPTS: [(&str, fn()); 11] = [
     ("enqueue", enqueue),
     ("enqueue-delayed", enqueue_delayed),
     ("claim", claim),
     ("claim-from-1000-groups", claim_in_turn),
     ("ack", ack),
     ("ack-with-result", ack_with_result),
+    ("emit", emit),
     ("fail", fail),
     ("sweep-due", sweep_due),
     ("sweep-lapsed", sweep_lapsed),

@@ -76,13 +76,14 @@ fn an_orderly_change_of_roles(lab: &Lab) {
     let job = jobs(&c.run(queue, args!["RQ.CLAIM", queue, "w", "LEASE", 3_600_000])).remove(0);
     c.run(queue, args!["RQ.ENQUEUE", queue, "delayed", "DELAY", 1500]);
     let mut claim = waiting_claim(primary, queue, "w2", 0);
-    let mut result = primary.client();
+    let (mut result, mut reader) = (primary.client(), primary.client());
     send!(result, "RQ.RESULT", queue, "held", "BLOCK", 0);
-    until_blocked(primary, 2);
+    send!(reader, "RQ.READ", queue, "held", "BLOCK", 0);
+    until_blocked(primary, 3);
     primary.wait_for_sync(replica);
     cmd!(replica.client(), "CLUSTER", "FAILOVER");
     until("the roles have changed", || replica.info("role") == "master" && primary.info("role") == "slave");
-    for waiter in [&mut claim, &mut result] {
+    for waiter in [&mut claim, &mut result, &mut reader] {
         // The server itself sends everybody away who waits on a primary that becomes a replica.
         match waiter.try_read_within(PATIENCE) {
             Ok(Some(Reply::Error(error))) => assert_eq!(error.word(), "UNBLOCKED"),
@@ -118,9 +119,11 @@ fn a_slot_moves_with_everything_open(lab: &Lab) {
         let job = jobs(&c.run(queue, args!["RQ.CLAIM", queue, "w", "LEASE", 3_600_000])).remove(0);
         c.run(queue, args!["RQ.ENQUEUE", queue, "delayed", "DELAY", 2500]);
         let mut claim = waiting_claim(source, queue, "w2", 0);
-        let mut result = source.client();
+        let (mut result, mut reader) = (source.client(), source.client());
         send!(result, "RQ.RESULT", queue, "held", "BLOCK", 0);
-        until_blocked(source, 2);
+        c.run(queue, args!["RQ.EMIT", queue, "held", job.token, "a"]);
+        send!(reader, "RQ.READ", queue, "held", "FROM", "1-1", "BLOCK", 0);
+        until_blocked(source, 3);
         cluster.move_slot(queue, from, to, || {
             // On the way: the key is over there, and whoever asks here is sent after it.
             let mut here = source.client();
@@ -137,9 +140,10 @@ fn a_slot_moves_with_everything_open(lab: &Lab) {
             );
         });
         // Nobody waits for ever where nothing will ever come. Nothing is an answer to a claim; to the question for a
-        // result it would be wrong, so there the answer is to ask again.
+        // result or for an output it would be wrong, so there the answer is to ask again.
         assert!(claim.read().is_nil());
         assert_eq!(result.read().error().word(), "TRYAGAIN");
+        assert_eq!(reader.read().error().word(), "TRYAGAIN");
         until_blocked(source, 0);
         let mut waiter = target.client();
         send!(waiter, "RQ.CLAIM", queue, "w2", "BLOCK", 0);
@@ -148,6 +152,11 @@ fn a_slot_moves_with_everything_open(lab: &Lab) {
             (delayed.text(), c.run(queue, args!["RQ.ACK", queue, delayed.id, delayed.token]).int()),
             ("delayed".into(), 1)
         );
+        let mut reader = target.client();
+        send!(reader, "RQ.READ", queue, "held", "FROM", "1-1", "BLOCK", 0);
+        until_blocked(target, 1);
+        c.run(queue, args!["RQ.EMIT", queue, "held", job.token, "b"]);
+        assert_eq!(reader.read().list()[0].text(), "1-2");
         send!(waiter, "RQ.RESULT", queue, "held", "BLOCK", 0);
         until_blocked(target, 1);
         assert_eq!(c.run(queue, args!["RQ.ACK", queue, "held", job.token, "RESULT", "r"]).int(), 1);

@@ -1,6 +1,6 @@
 //! Public failures of other queues, as trials for this one. Each stands for a kind of fault; the numbers are those of the
 //! collection that the project keeps. Trials that a theme covers better stand there: C06 and C10 in `time`, C17 and C24 in
-//! `persistence`, C20 in `workers`, C19 and C22 in `recovery`, C26 in `errors`, C45 in `producers`, C50 in `results`,
+//! `persistence`, C20 in `workers`, C19 and C22 in `recovery`, C26 in `errors`, C45 in `producers`, C50 in `results` and `outputs`,
 //! C52 and C53 in `bytes`, C54 and C56 in `server_settings` and `keys`, C27 in `clocks`, C59 and C61 in
 //! `replication`, C62 in `cluster`, C63 in `persistence`.
 

@@ -1,10 +1,10 @@
 //! Work and memory: every call does what it names and no more, what is gone gives its memory back, and
 //! what the queue says of its memory is about true.
 
-use super::memory::live;
+use super::memory::{live, peak_of};
 use crate::queue::{
     Claim, Delivery, Effects, Enqueue, GroupName, Id, JobOptions, Op, Outcome, Payloads, Queue, Serial,
-    Settings, Stamp, State, When,
+    Settings, Stamp, Start, State, When,
 };
 
 const CLOCK: Stamp = Stamp { now: 1_000_000, wall: 1_700_000_000_000, serial: Serial::NONE };
@@ -51,6 +51,34 @@ fn claim_all(queue: &mut Queue) -> Vec<Delivery<'static>> {
             deliveries.push(Delivery { id: Id::Serial(job.arrival()), token: job.token() });
         }
     }
+}
+
+/// However much a job has put out: a chunk more takes its own length, and a page at most.
+#[test]
+fn a_chunk_costs_its_length() {
+    const MORE: usize = 200_000;
+    let mut queue = Queue::new(Settings { max_output: 64 << 20, ..Settings::default() }, CLOCK);
+    enqueue(&mut queue, 1_000, None);
+    let large = vec![1; 1_000_000];
+    let delivery = claim_all(&mut queue)[0];
+    let before = (queue.memory(), live());
+    for number in 0..20_000 {
+        let chunk = if number < 60 { large.as_slice() } else { b"a token " };
+        run(&mut queue, &Op::Emit { delivery, chunk });
+    }
+    for chunk in [&b"x"[..], b"", &large] {
+        let (_, peak) = peak_of(|| run(&mut queue, &Op::Emit { delivery, chunk }));
+        assert!(peak < chunk.len() + MORE, "{peak} bytes for {}", chunk.len());
+    }
+    let job = queue.job(queue.find(delivery.id).unwrap()).unwrap();
+    assert_eq!(job.output(), (20_003, 61_000_000 + 8 * 19_940 + 1));
+    let (_, peak) = peak_of(|| job.read(Start::Number(0), 1_000).chunks.len());
+    assert!(peak < MORE, "{peak} bytes to read a page");
+    // What is told is what is there; and it goes when the run does.
+    let (told, is) = (queue.memory() - before.0, live() - before.1);
+    assert!(told.abs_diff(is) < is / 20, "{told} bytes are told, {is} are there");
+    run(&mut queue, &Op::Release { deliveries: vec![delivery] });
+    assert!(live() < before.1 + MORE, "{} bytes are left", live() - before.1);
 }
 
 /// C50: results that nobody reads give their memory back, with no traffic but the timer's.
