@@ -47,10 +47,11 @@ class Live(unittest.TestCase):
         """Starts the runner with so many workers for each of these queues."""
         extra = self.path("extra.py")
         with open(extra, "w", encoding="utf-8") as file:
-            file.write(f"LIGHTWEIGHT_QUEUE_WORKERS = {workers!r}\n")
+            file.write(f"LIGHTWEIGHT_QUEUE_WORKERS = {workers!r}\nLIGHTWEIGHT_QUEUE_REDIS_PORT = {self.server.port}\n")
         command = [sys.executable, MANAGE, "queue_runner", "--exact-configuration", "--extra-settings", extra,
                    "--touchfile", self.path("touched-%s")]  # fmt: skip
-        self.runner = self.stage.start(command, {"RQ_TRIAL_CLOCK": self.path("said")}, log=self.log)
+        # Only the extra settings have the right port.
+        self.runner = self.stage.start(command, {"RQ_TRIAL_CLOCK": self.path("said"), "RQ_TRIAL_PORT": "1"}, log=self.log)
 
     def said(self):
         """What the runner and its workers reported."""

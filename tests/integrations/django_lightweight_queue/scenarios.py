@@ -336,6 +336,43 @@ class BeyondThePackage(Scenario):
         self.assertEqual((self.backend.length(self.queue), self.stats()[b"dead"]), (0, 0))
 
 
+class WithoutDuplicates(Scenario):
+    """A queue that the setting RQ_UNIQUE_QUEUES names."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend.unique = frozenset([self.queue])
+
+    def test_an_equal_job_that_waits_is_enough(self):
+        self.enqueue("ada")
+        self.enqueue("bob")
+        self.enqueue("ada", created=NOW + datetime.timedelta(seconds=1))
+        self.enqueue("ada", timeout=5)  # another one
+        self.assertEqual(self.backend.length(self.queue), 3)
+        self.assertEqual(self.backend.deduplicate(self.queue), (3, 3))
+        self.assertEqual(self.work_off(), ["ada", "bob", "ada"])
+
+    def test_what_is_worked_on_may_wait_once_more(self):
+        self.enqueue("ada")
+        held = self.take()
+        for _ in range(3):
+            self.enqueue("ada")
+        self.assertEqual(self.backend.length(self.queue), 1)
+        self.backend.processed_job(self.queue, 1, held)
+        self.assertEqual(self.work_off(), ["ada"])
+        self.enqueue("ada")
+        self.assertEqual(self.work_off(), ["ada"])
+
+    def test_many_at_once(self):
+        self.backend.bulk_enqueue([self.job(number % 700) for number in range(2500)], self.queue)
+        self.assertEqual(self.work_off(), list(range(700)))
+
+    def test_other_queues_take_all(self):
+        RqBackend().enqueue(self.job("ada"), self.queue)
+        RqBackend().enqueue(self.job("ada"), self.queue)
+        self.assertEqual(self.backend.length(self.queue), 2)
+
+
 class Tasks(Scenario):
     """The decorator and the cron scheduler, with the backend that the settings name."""
 
@@ -365,6 +402,16 @@ class Tasks(Scenario):
                 enqueue(name=number)
             self.assertEqual(self.backend.length("mail"), 6)
         self.assertEqual([self.taken("mail").kwargs["name"] for _ in range(7)], list(range(7)))
+        with tasks.send.bulk_enqueue(queue_override="orders") as enqueue:
+            enqueue("ada")
+        self.assertEqual((self.backend.length("mail"), self.taken("orders").args), (0, ["ada"]))
+
+    def test_the_settings_say_which_queues_are_unique(self):
+        self.server.call("DEL", self.backend._key("newsletter"))
+        for issue in (1, 2, 1):
+            tasks.newsletter(issue)
+        self.assertEqual([self.taken("newsletter").args for _ in range(2)], [[1], [2]])
+        self.assertEqual(self.backend.length("newsletter"), 0)
 
     def test_cron_at_its_minute(self):
         at = datetime.datetime(2026, 1, 2, 3, 4, 0)
