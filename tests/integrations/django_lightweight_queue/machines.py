@@ -176,7 +176,7 @@ def compare(stage, full):
         row("jobs worked on", lambda side: f"{side.jobs:,}"),
         row("lost; done twice", lambda side: "{}; {}".format(*side.lost_and_doubled())),
         row("`KEYS` and `SCAN`", lambda side: str(side.calls({"keys", "scan"})[0])),
-        row("commands of the start-ups", lambda side: str(side.calls(STARTUP)[0])),
+        row("commands of the start-ups", lambda side: f"{side.calls(STARTUP)[0]:,}"),
         row("their time at the event loop", lambda side: f"{side.calls(STARTUP)[1] / 1000:,.2f} ms"),
         row("longest of them", side_longest),
         row("start-up of a machine's queue, median; longest", lambda side: "{:,.1f}; {:,.1f} ms".format(*side.startup_times())),
