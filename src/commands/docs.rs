@@ -238,9 +238,9 @@ pub fn words(args: &[Arg]) -> Vec<&'static str> {
 pub fn check_words(rows: &[super::Row], name: &std::ffi::CStr, known: &[&str]) {
     let row = rows.iter().find(|row| row.name == name).unwrap();
     let (mut shown, mut known) = (words(row.docs.args), known.to_vec());
-    // These may follow many options, and what they mean there is for the reader of the value to know.
+    // Words in small letters are values, and for the reader of the value to know.
     for words in [&mut shown, &mut known] {
-        words.retain(|word| !["none", "default"].contains(word));
+        words.retain(|word| word.to_uppercase() == *word);
     }
     shown.sort_unstable();
     known.sort_unstable();

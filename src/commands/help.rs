@@ -99,7 +99,8 @@ mod tests {
     fn syntax_is_that_of_the_reference() {
         assert_eq!(
             syntax(find(b"enqueue").unwrap()),
-            "RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [DELAY ms | AT unix-ms] [PRIORITY 0-255] [GROUP name] \
+            "RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] \
+             [UNIQUE key [UNTIL started | finished] [FOR ms] [DEBOUNCE]] [DELAY ms | AT unix-ms] [PRIORITY 0-255] [GROUP name] \
              [TENANT name] [ATTEMPTS n | none] [CRASHES n | none] [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms | none] \
              [DEADLINE ms]"
         );
@@ -146,7 +147,7 @@ mod tests {
             });
             let section = section.unwrap_or_else(|| panic!("{name} has no section"));
             for word in docs::words(row.docs.args) {
-                // The states, in small letters, are explained once for all.
+                // The states and other values, in small letters, are explained once for all.
                 let is_state = word.to_uppercase() != word;
                 let is_elsewhere = name == "RQ.MENQUEUE" && section.contains("the options of RQ.ENQUEUE");
                 assert!(is_state || is_elsewhere || section.contains(word), "{word} of {name}");

@@ -365,6 +365,7 @@ mod tests {
             let enqueue = Enqueue {
                 payloads: Payloads::One(b"p"),
                 id: None,
+                unique: None,
                 group: GroupName { tenant: b"t", group: name.as_bytes() },
                 when: None,
                 priority: 0,

@@ -6,7 +6,7 @@ use super::fields::write_id;
 use super::{Access, Keys, Row, entry};
 use crate::queue::limits::IDS_MAX;
 use crate::queue::{
-    Cancel, Enqueue, GroupName, Id, IfExists, JobOptions, Op, Outcome, Payloads, Serial, When,
+    Cancel, Enqueue, GroupName, Id, IfExists, JobOptions, Op, Outcome, Payloads, Serial, Unique, Until, When,
 };
 use crate::server::call::{Call, Missing};
 use crate::server::reply::{Out, Refusal};
@@ -25,7 +25,7 @@ pub const ROWS: &[Row] = &[
             summary: "Adds a job to a queue, making the queue if there is none.",
             complexity: "O(log N) with N the jobs in the state that the job begins in",
             since: "0.1.0",
-            reply: "the job's id",
+            reply: "the job's id; with UNIQUE an array of the id of the job that has the key, and added, duplicate or replaced",
             args: &[
                 docs::QUEUE,
                 docs::text("payload"),
@@ -34,6 +34,18 @@ pub const ROWS: &[Row] = &[
                     &[
                         docs::text("id").after("ID"),
                         docs::one_of("if-exists", &[docs::token("IFNEW"), docs::token("REPLACE")]).optional(),
+                    ],
+                )
+                .optional(),
+                docs::block(
+                    "unique",
+                    &[
+                        docs::text("key").after("UNIQUE"),
+                        docs::one_of("until", &[docs::token("started"), docs::token("finished")])
+                            .after("UNTIL")
+                            .optional(),
+                        docs::option("FOR", docs::integer("ms")),
+                        docs::token("DEBOUNCE").optional(),
                     ],
                 )
                 .optional(),
@@ -119,20 +131,32 @@ const ATTEMPTS: Arg = docs::option("ATTEMPTS", docs::N_OR_NONE);
 const CRASHES: Arg = docs::option("CRASHES", docs::N_OR_NONE);
 const DEADLINE: Arg = docs::option("DEADLINE", docs::integer("ms"));
 
-/// `RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [DELAY ms | AT unix-ms] [PRIORITY n] [GROUP name] [TENANT name]
-/// [ATTEMPTS n] [CRASHES n] [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms] [DEADLINE ms]`
+/// `RQ.ENQUEUE queue payload [ID id [IFNEW | REPLACE]] [UNIQUE key [UNTIL started | finished] [FOR ms] [DEBOUNCE]]
+/// [DELAY ms | AT unix-ms] [PRIORITY n] [GROUP name] [TENANT name] [ATTEMPTS n] [CRASHES n] [BACKOFF base-ms [max-ms]] [LEASE ms] [TTL ms] [DEADLINE ms]`
 pub fn enqueue(call: &mut Call<'_>) -> Result<(), Refusal> {
     let args = call.args();
     let payload = args.get(2).ok_or(Wrong::Arity)?;
     let enqueue = single(args, payload)?;
     check_size(payload, call.max_payload())?;
-    let given = enqueue.id.map(|(id, _)| id);
+    let (given, is_unique) = (enqueue.id.map(|(id, _)| id), enqueue.unique.is_some());
     call.write(&Op::Enqueue(enqueue), Missing::Create, |applied, out| {
-        match (applied.map(|applied| applied.outcome), given) {
+        let outcome = applied.map(|applied| applied.outcome);
+        if is_unique {
+            out.array(2);
+        }
+        match (outcome, given) {
+            (Some(Outcome::Duplicate { id, .. }), _) => out.bulk(id),
             // Also when it existed.
             (Some(_), Some(id)) => out.bulk(id),
             (Some(Outcome::Enqueued { first, .. }), None) => write_id(Id::Serial(*first), out),
             _ => out.null(),
+        }
+        if is_unique {
+            out.word(match outcome {
+                Some(Outcome::Enqueued { .. }) => "added",
+                Some(Outcome::Duplicate { replaced: true, .. }) => "replaced",
+                _ => "duplicate",
+            });
         }
     })
 }
@@ -191,25 +215,42 @@ pub fn reschedule(call: &mut Call<'_>) -> Result<(), Refusal> {
 }
 
 const SINGLE: &[&str] = &[
-    "ID", "IFNEW", "REPLACE", "DELAY", "AT", "PRIORITY", "GROUP", "TENANT", "ATTEMPTS", "CRASHES", "BACKOFF",
-    "LEASE", "TTL", "DEADLINE",
+    "ID", "IFNEW", "REPLACE", "UNIQUE", "UNTIL", "FOR", "DEBOUNCE", "DELAY", "AT", "PRIORITY", "GROUP",
+    "TENANT", "ATTEMPTS", "CRASHES", "BACKOFF", "LEASE", "TTL", "DEADLINE",
 ];
 const MANY: &[&str] = &[
     "DELAY", "AT", "PRIORITY", "GROUP", "TENANT", "ATTEMPTS", "CRASHES", "BACKOFF", "LEASE", "TTL",
     "DEADLINE", "JOBS",
 ];
+/// In the order of [`Until::ALL`].
+const UNTIL: &[&str] = &[Until::ALL[0].name(), Until::ALL[1].name()];
 const RESCHEDULE: &[&str] = &["DELAY", "AT", "PRIORITY"];
 
 fn single<'a, S: Source<'a>>(args: S, payload: &'a [u8]) -> Result<Enqueue<'a>, Wrong> {
     let mut enqueue = plain(Payloads::One(payload));
     let mut if_exists = None;
+    let (mut key, mut until, mut window, mut debounce) = (None, None, None, false);
     let mut options = Options::new(args, 3, SINGLE);
     while let Some(option) = options.next()? {
         match option {
             "ID" => enqueue.id = Some((args::own_id(options.value()?)?, IfExists::Refuse)),
             "IFNEW" => once(&mut if_exists, (IfExists::Keep, "IFNEW"))?,
             "REPLACE" => once(&mut if_exists, (IfExists::Replace, "REPLACE"))?,
+            "UNIQUE" => key = Some(options.name()?),
+            "UNTIL" => until = Until::ALL.get(options.word(UNTIL)?).copied(),
+            "FOR" => window = Some(options.number(Range::SPAN)?),
+            "DEBOUNCE" => debounce = true,
             _ => shared(option, &mut options, &mut enqueue)?,
+        }
+    }
+    let stray = [("UNTIL", until.is_some()), ("FOR", window.is_some()), ("DEBOUNCE", debounce)];
+    match (key, stray.into_iter().find(|(_, is_given)| *is_given)) {
+        (None, Some((word, _))) => return Err(Wrong::Needs(word, "UNIQUE")),
+        (None, None) => {}
+        (Some(key), _) => {
+            // What is debounced is to run once more after it was started: the newest payload always runs.
+            let usual = if debounce { Until::Started } else { Until::Finished };
+            enqueue.unique = Some(Box::new(Unique { key, until: until.unwrap_or(usual), window, debounce }));
         }
     }
     match (&mut enqueue.id, if_exists) {
@@ -253,6 +294,7 @@ const fn plain(payloads: Payloads<'_>) -> Enqueue<'_> {
     Enqueue {
         payloads,
         id: None,
+        unique: None,
         group: GroupName { tenant: b"", group: b"" },
         when: None,
         priority: 0,
@@ -392,10 +434,17 @@ mod tests {
         let words = [
             "ttl", "none", "PRIORITY", "255", "Lease", "9", "replace", "AT", "17", "ID", "j", "DEADLINE",
             "1", "backoff", "2", "3", "crashes", "0", "ATTEMPTS", "none", "tenant", "t", "Group", "GROUP",
+            "debounce", "for", "50", "Until", "FINISHED", "unique", "k",
         ];
         let expected = Enqueue {
             payloads: Payloads::One(b"x"),
             id: Some((b"j", IfExists::Replace)),
+            unique: Some(Box::new(Unique {
+                key: b"k",
+                until: Until::Finished,
+                window: Some(50),
+                debounce: true,
+            })),
             group: GroupName { tenant: b"t", group: b"GROUP" },
             when: Some(When::At(17)),
             priority: 255,
@@ -412,6 +461,21 @@ mod tests {
     }
 
     #[test]
+    fn unique_lasts_until_the_end_or_if_debounced_until_the_start() {
+        let terms = |options: &[&'static str]| {
+            one(options).unwrap().unique.map(|unique| (unique.until, unique.window))
+        };
+        assert_eq!(terms(&["UNIQUE", "k"]), Some((Until::Finished, None)));
+        assert_eq!(terms(&["FOR", "9", "UNIQUE", "k", "DEBOUNCE"]), Some((Until::Started, Some(9))));
+        assert_eq!(terms(&["UNIQUE", "k", "UNTIL", "started"]), Some((Until::Started, None)));
+        assert_eq!(terms(&["UNTIL", "finished", "DEBOUNCE", "UNIQUE", "k"]), Some((Until::Finished, None)));
+        assert_eq!(
+            all(&["UNIQUE", "k", "JOBS", "1", "a"]).unwrap_err().split(';').next(),
+            Some("unknown option 'UNIQUE'")
+        );
+    }
+
+    #[test]
     fn enqueue_refuses() {
         for (options, text) in [
             (&["IFNEW"][..], "IFNEW can only be given together with ID"),
@@ -422,6 +486,19 @@ mod tests {
             (&["ID", "1-1"], "ID must not look like <digits>-<digits>"),
             (&["ID", ""], "ID must be a name of 1 to 512 bytes; it has 0"),
             (&["ID"], "option ID needs a value"),
+            (&["UNIQUE", ""], "UNIQUE must be a name of 1 to 512 bytes; it has 0"),
+            (&["UNIQUE", "k", "UNTIL", "done"], "UNTIL must be one of started, finished, not 'done'"),
+            (
+                &["UNIQUE", "k", "UNTIL", "finish"],
+                "UNTIL must be one of started, finished, not 'finish'; did you mean finished?",
+            ),
+            (&["UNIQUE", "k", "FOR", "0"], "FOR must be an integer from 1"),
+            (&["UNIQUE", "k", "UNIQUE", "k"], "option UNIQUE is given twice"),
+            (&["UNTIL", "started"], "UNTIL can only be given together with UNIQUE"),
+            (&["FOR", "5"], "FOR can only be given together with UNIQUE"),
+            (&["DEBOUNCE"], "DEBOUNCE can only be given together with UNIQUE"),
+            (&["UNIQ", "k"], "unknown option 'UNIQ'; did you mean UNIQUE?"),
+            (&["UNIQUE", "k", "DEBOUNSE"], "unknown option 'DEBOUNSE'; did you mean DEBOUNCE?"),
             (&["LEASE", "0"], "LEASE must be an integer from 1"),
             (&["LEASE", "none"], "LEASE must be an integer from 1"),
             (&["DEADLINE", "0"], "DEADLINE must be an integer from 1"),

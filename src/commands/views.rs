@@ -17,7 +17,7 @@ use crate::server::call::{Seen, Waiting};
 pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     let wall = |instant: Option<u64>| instant.map(|instant| seen.to_wall(instant));
     let state = job.state();
-    let mut fields = Fields::with_capacity(30);
+    let mut fields = Fields::with_capacity(34);
     fields.add("id", job.id());
     fields.add("state", Value::Word(state.name()));
     fields.add("priority", job.priority());
@@ -48,6 +48,10 @@ pub fn job<'q>(seen: Seen<'q>, job: JobView<'q>) -> Fields<'q> {
     let (chunks, bytes) = job.output();
     fields.add("output", chunks);
     fields.add("output-bytes", bytes);
+    fields.add("unique", job.key());
+    fields.add("unique-until", job.locks_until().map(|until| Value::Word(until.name())));
+    fields.add("unique-for", wall(job.locks_for()));
+    fields.add("locked", job.locks(seen.now));
     fields.add("options", options(&job.options()));
     fields.add("payload", job.payload());
     fields
@@ -413,6 +417,7 @@ mod tests {
             self.apply(&Op::Enqueue(Enqueue {
                 payloads,
                 id,
+                unique: None,
                 group: GroupName::default(),
                 when,
                 priority: 3,
@@ -462,7 +467,7 @@ mod tests {
         lab.enqueue(b"j", Some(When::Delay(5_000)), options);
         assert_eq!(
             lab.job(full),
-            r#"{"id":"j","state":"delayed","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"due":1000005000,"since":null,"claimed":null,"lease-until":null,"deadline":1000090000,"ended":null,"ttl":null,"deliveries":0,"attempts":0,"attempts-allowed":"none","crashes":0,"crashes-allowed":5,"worker":null,"token":null,"cancelling":0,"reason":null,"error":null,"failed-at":[],"progress":null,"result":null,"output":0,"output-bytes":0,"options":{"attempts":"none","backoff":[1,2],"deadline":90000},"payload":"p"}"#
+            r#"{"id":"j","state":"delayed","priority":3,"group":null,"tenant":null,"enqueued":1000000000,"due":1000005000,"since":null,"claimed":null,"lease-until":null,"deadline":1000090000,"ended":null,"ttl":null,"deliveries":0,"attempts":0,"attempts-allowed":"none","crashes":0,"crashes-allowed":5,"worker":null,"token":null,"cancelling":0,"reason":null,"error":null,"failed-at":[],"progress":null,"result":null,"output":0,"output-bytes":0,"unique":null,"unique-until":null,"unique-for":null,"locked":0,"options":{"attempts":"none","backoff":[1,2],"deadline":90000},"payload":"p"}"#
         );
         assert_eq!(
             lab.job(short),
@@ -481,7 +486,7 @@ mod tests {
         for part in [
             r#""since":1000000000,"claimed":1000000000,"lease-until":1000030000"#,
             r#""worker":"w","token":""#,
-            r#""progress":"half","result":null,"output":0,"output-bytes":0,"options":{}"#,
+            r#""progress":"half","result":null,"output":0,"output-bytes":0,"unique":null,"unique-until":null,"unique-for":null,"locked":0,"options":{}"#,
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
@@ -565,6 +570,7 @@ mod tests {
         let enqueue = Enqueue {
             payloads: Payloads::Many(vec![b"p"; 3]),
             id: None,
+            unique: None,
             group: NAME,
             when: None,
             priority: 0,

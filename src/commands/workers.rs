@@ -432,6 +432,7 @@ mod tests {
                 &Op::Enqueue(Enqueue {
                     payloads,
                     id: None,
+                    unique: None,
                     group: GroupName::default(),
                     when: None,
                     priority: 0,

@@ -9,9 +9,9 @@ use crate::queue::limits::{
     NAME_BYTES_MAX, OUTPUT_BYTES_MAX, RATE_COUNT_MAX, RATE_PERIOD_MAX,
 };
 use crate::queue::snapshot::{
-    GroupRecord, Header as LiveHeader, JobRecord, MoreRecord, TenantRecord, WorkerRecord,
+    GroupRecord, Header as LiveHeader, JobRecord, LockRecord, MoreRecord, TenantRecord, WorkerRecord,
 };
-use crate::queue::{self as live, Id, Minute, Reason, Serial, Span, Stamp, State};
+use crate::queue::{self as live, Id, Minute, Reason, Serial, Span, Stamp, State, Until};
 
 /// Bytes that are borrowed from the input.
 #[derive(Serialize, Deserialize)]
@@ -186,6 +186,16 @@ struct More<'a> {
     failures: Option<[u64; 5]>,
     #[serde(borrow)]
     output: Vec<Bytes<'a>>,
+    #[serde(borrow)]
+    unique: Option<Lock<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Lock<'a> {
+    #[serde(borrow)]
+    key: Bytes<'a>,
+    until: u8,
+    window: Option<u64>,
 }
 
 /// The ops that travel in `RQ.APPLY`. The order of the variants is their number: append only.
@@ -396,6 +406,11 @@ impl<'a> From<&JobRecord<'a>> for Job<'a> {
                 last_worker: more.last_worker.map(Bytes),
                 failures: more.failures,
                 output: more.output.iter().copied().map(Bytes).collect(),
+                unique: more.unique.map(|lock| Lock {
+                    key: Bytes(lock.key),
+                    until: lock.until as u8,
+                    window: lock.window,
+                }),
             }),
         }
     }
@@ -680,6 +695,14 @@ impl<'a> TryFrom<&Job<'a>> for JobRecord<'a> {
             let reason = more.reason.map(|reason| {
                 Reason::ALL.get(usize::from(reason)).copied().ok_or(Corrupt::from("an unknown reason"))
             });
+            let unique = more.unique.as_ref().map(|lock| {
+                let until = Until::ALL.get(usize::from(lock.until)).copied();
+                Ok::<_, Corrupt>(LockRecord {
+                    key: lock.key.0,
+                    until: until.ok_or("an unknown end of a lock")?,
+                    window: duration(lock.window)?,
+                })
+            });
             Ok::<_, Corrupt>(MoreRecord {
                 custom_id: more.custom_id.as_ref().map(|bytes| bytes.0),
                 options: live::JobOptions {
@@ -697,6 +720,7 @@ impl<'a> TryFrom<&Job<'a>> for JobRecord<'a> {
                 last_worker: more.last_worker.as_ref().map(|bytes| bytes.0),
                 failures: more.failures,
                 output: more.output.iter().map(|bytes| bytes.0).collect(),
+                unique: unique.transpose()?,
             })
         });
         Ok(Self {

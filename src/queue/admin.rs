@@ -262,6 +262,7 @@ mod tests {
             let enqueue = Enqueue {
                 payloads: Payloads::One(b"p"),
                 id: Some((id, IfExists::Refuse)),
+                unique: None,
                 group: GROUP,
                 when: None,
                 priority: 0,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::job::{Job, State};
-use super::limits::{CLOCK_MS_MAX, INSTANT_MS_MAX, OUTPUT_BYTES_MAX};
+use super::limits::{CLOCK_MS_MAX, INSTANT_MS_MAX, NAME_BYTES_MAX, OUTPUT_BYTES_MAX};
 use super::serial::{Id, Serial};
 use super::{Counts, Queue};
 
@@ -25,6 +25,7 @@ impl Queue {
     pub fn audit(&self) -> Result<(), String> {
         let mut counts = Counts::default();
         let mut deadlines = 0;
+        let mut named = [0usize; 2];
         let mut arrivals = BTreeSet::new();
         let mut by_group = BTreeMap::<u32, Counts>::new();
         for (slot, job) in self.jobs.iter() {
@@ -35,6 +36,12 @@ impl Queue {
             let id = job.id();
             hold!(arrivals.insert(job.arrival), "I3: arrival number {} is used twice", job.arrival);
             hold!(self.find(id) == Some(slot), "I1: {id:?} is not found by its id");
+            let key = job.lock().map(|lock| &*lock.key);
+            let holder = key.and_then(|key| self.index.holder(key, &self.jobs));
+            hold!(key.is_none() || holder == Some(slot), "I14: {id:?} is not found by its key");
+            for (count, counts) in named.iter_mut().zip([job.custom_id().is_some(), key.is_some()]) {
+                *count = count.saturating_add(usize::from(counts));
+            }
             self.audit_container(slot, &job)?;
             self.audit_job(&job).map_err(|text| format!("{text}: {id:?}"))?;
             deadlines = usize::from(job.pending_deadline().is_some()).saturating_add(deadlines);
@@ -43,6 +50,8 @@ impl Queue {
             }
         }
         hold!(counts == self.counts, "I2: counts are {:?}, found {counts:?}", self.counts);
+        let kept = self.index.named();
+        hold!(kept == named, "I2: {kept:?} entries for {named:?} ids of clients and keys");
         self.jobs.audit()?;
         for (state, len) in [
             (State::Delayed, self.timed.delayed.len().saturating_add(self.timed.delayed_wall.len())),
@@ -119,6 +128,9 @@ impl Queue {
         );
         hold!(job.token <= self.clock.serial, "I3: token out of range");
         hold!(job.custom_id().is_none_or(Id::is_allowed), "custom id is not allowed");
+        let lock_bytes = job.lock().map_or(1, |lock| lock.key.len());
+        hold!((1..=NAME_BYTES_MAX).contains(&lock_bytes), "the length of a key is out of range");
+        hold!(!is_final || job.at >= job.window_end(), "I14: it would go before its window is over");
         hold!(job.since <= self.clock.now, "I6: its place is in the future");
         hold!(job.enqueued <= self.clock.now && job.touched <= self.clock.now, "instant in the future");
         hold!(job.at <= INSTANT_MS_MAX || (is_final && job.at == u64::MAX), "instant out of range");

@@ -1,29 +1,32 @@
-//! From ids to slots. Look-ups only: it is never iterated, so its order cannot matter.
+//! From ids, and from keys of unique jobs, to slots. Look-ups only: it is never iterated, so its order
+//! cannot matter.
 //!
 //! Ids that the queue gave grow, and are looked up about in that order: they stand in a sorted
-//! list, where neighbours lie side by side. Ids that clients gave stand in a hash index.
+//! list, where neighbours lie side by side. Ids that clients gave stand in a hash index, keys in
+//! another one.
 //!
 //! Linear hashing (Litwin: "Linear hashing: a new tool for file and table addressing", 1980): many
 //! small tables; when they fill up on average, one of them is split in two, and when they run
 //! empty, the last one is merged into its origin. So no insertion ever moves more than one small
 //! table, however many jobs there are, and memory is given back. An entry is a slot and a tag, 32
-//! bits of the id's hash, so that moving it does not look at the job; the id itself is read from
+//! bits of the name's hash, so that moving it does not look at the job; the name itself is read from
 //! the job.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::job::Slot;
+use super::job::{Job, Slot};
 use super::serial::{Id, Serial};
 use super::store::Store;
 use super::timeline::Sorted;
 
-/// All ids of a queue.
+/// All ids and keys of a queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     serials: Sorted<Serial, Slot>,
-    customs: Customs,
+    customs: Names,
+    keys: Names,
 }
 
 impl Index {
@@ -38,27 +41,54 @@ impl Index {
         }
     }
 
-    /// Adds a job under its id, which no other has.
-    pub fn insert(&mut self, id: Id<'_>, slot: Slot, jobs: &Store) {
-        match id {
-            Id::Serial(serial) => self.serials.insert(serial, slot, jobs.arrival_of()),
+    /// The slot of the job with this key, whether it still locks it or not. O(1).
+    pub fn holder(&self, key: &[u8], jobs: &Store) -> Option<Slot> {
+        let is_it = |slot| jobs.get(slot).and_then(|job| job.lock()).is_some_and(|lock| *lock.key == *key);
+        self.keys.find(key, is_it)
+    }
+
+    /// Adds a job under its id and its key, which no other has.
+    pub fn insert(&mut self, job: &Job<'_>, slot: Slot, jobs: &Store) {
+        match job.id() {
+            Id::Serial(serial) => self.insert_serial(serial, slot, jobs),
             Id::Custom(bytes) => self.customs.insert(bytes, slot),
+        }
+        if let Some(lock) = job.lock() {
+            self.keys.insert(&lock.key, slot);
         }
     }
 
-    /// Takes a job out that was put in under this id.
-    pub fn remove(&mut self, id: Id<'_>, slot: Slot, jobs: &Store) {
-        match id {
+    /// As [`Self::insert`], of a job without an id of its client's and without a key.
+    pub fn insert_serial(&mut self, serial: Serial, slot: Slot, jobs: &Store) {
+        self.serials.insert(serial, slot, jobs.arrival_of());
+    }
+
+    /// Takes a job out again.
+    pub fn remove(&mut self, job: &Job<'_>, slot: Slot, jobs: &Store) {
+        match job.id() {
             Id::Serial(serial) => {
                 self.serials.remove(serial, slot, jobs.arrival_of());
             }
             Id::Custom(bytes) => self.customs.remove(bytes, slot),
         }
+        self.remove_key(job, slot);
+    }
+
+    /// Takes a job's key out.
+    pub fn remove_key(&mut self, job: &Job<'_>, slot: Slot) {
+        if let Some(lock) = job.lock() {
+            self.keys.remove(&lock.key, slot);
+        }
+    }
+
+    /// Entries by client's ids and by keys.
+    pub const fn named(&self) -> [usize; 2] {
+        [self.customs.len, self.keys.len]
     }
 
     /// Bytes on the heap. O(1).
     pub fn bytes(&self) -> usize {
-        self.serials.bytes().saturating_add(self.customs.bytes())
+        self.serials.bytes().saturating_add(self.customs.bytes()).saturating_add(self.keys.bytes())
     }
 }
 
@@ -75,20 +105,15 @@ struct Entry {
 
 type Table = HashTable<Entry>;
 
-/// A hash index of slots by the ids that clients gave. All operations are O(1).
-#[derive(Clone, Debug)]
-struct Customs {
+/// A hash index of slots by names, which are bytes that clients gave. All operations are O(1).
+#[derive(Clone, Debug, Default)]
+struct Names {
+    /// None before the first name.
     tables: Vec<Table>,
     /// Number of tag bits that address the tables not yet split in this round.
     bits: u32,
     len: usize,
     hasher: DefaultHashBuilder,
-}
-
-impl Default for Customs {
-    fn default() -> Self {
-        Self { tables: vec![Table::new()], bits: 0, len: 0, hasher: DefaultHashBuilder::default() }
-    }
 }
 
 /// The hash by which a table places a tag: other bits than those that address the table.
@@ -100,10 +125,10 @@ const fn rehash(entry: &Entry) -> u64 {
     spread(entry.tag)
 }
 
-impl Customs {
-    fn tag(&self, id: &[u8]) -> u32 {
+impl Names {
+    fn tag(&self, name: &[u8]) -> u32 {
         // The upper half: the better mixed one.
-        (self.hasher.hash_one(id) >> 32) as u32
+        (self.hasher.hash_one(name) >> 32) as u32
     }
 
     /// Which table a tag belongs to: the tables before the split point have one more bit.
@@ -113,16 +138,19 @@ impl Customs {
         if long < self.tables.len() { long } else { low(self.bits) }
     }
 
-    /// The slot with this id; `is_it` says whether a slot's job has it.
-    fn find(&self, id: &[u8], is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
-        let tag = self.tag(id);
+    /// The slot with this name; `is_it` says whether a slot's job has it.
+    fn find(&self, name: &[u8], is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
+        let tag = self.tag(name);
         let table = self.tables.get(self.table(tag))?;
         table.find(spread(tag), |entry| entry.tag == tag && is_it(entry.slot)).map(|entry| entry.slot)
     }
 
-    /// Adds a slot under an id that no other slot has.
-    fn insert(&mut self, id: &[u8], slot: Slot) {
-        let tag = self.tag(id);
+    /// Adds a slot under a name that no other slot has.
+    fn insert(&mut self, name: &[u8], slot: Slot) {
+        if self.tables.is_empty() {
+            self.tables.push(Table::new());
+        }
+        let tag = self.tag(name);
         self.put(Entry { tag, slot });
         self.len = self.len.saturating_add(1);
         if self.len > self.tables.len().saturating_mul(LOAD_MAX) {
@@ -130,9 +158,9 @@ impl Customs {
         }
     }
 
-    /// Takes a slot out that was put in under this id.
-    fn remove(&mut self, id: &[u8], slot: Slot) {
-        let tag = self.tag(id);
+    /// Takes a slot out that was put in under this name.
+    fn remove(&mut self, name: &[u8], slot: Slot) {
+        let tag = self.tag(name);
         let number = self.table(tag);
         if let Some(table) = self.tables.get_mut(number)
             && let Ok(entry) = table.find_entry(spread(tag), |entry| entry.slot == slot)
@@ -201,7 +229,7 @@ mod tests {
             let id = id.to_vec();
             move |slot: Slot| format!("order-{}", slot.0).into_bytes() == id
         };
-        let mut index = Customs::default();
+        let mut index = Names::default();
         for round in 0..2 {
             for (id, n) in ids.iter().zip(0..) {
                 index.insert(id, Slot(n));

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::group::GroupNo;
 use super::limits::{FAILURES_KEPT, NAME_BYTES_MAX};
+use super::op::Until;
 use super::output::Output;
 use super::registry::WorkerNo;
 use super::serial::{Id, Serial};
@@ -162,8 +163,20 @@ pub(super) struct More {
     pub failures: Option<Box<Failures>>,
     /// What its present or last run put out.
     pub output: Option<Box<Output>>,
+    /// The key that it locks, or that no other job has taken over since.
+    pub unique: Option<Box<Lock>>,
     pub spent: Spent,
     pub reason: Option<Reason>,
+}
+
+/// A job's key, which no other job of the queue has, and until when it locks it: as long as the job is
+/// not final, or not handed out; and in any case for `window` ms after it was enqueued. That is a
+/// matter of looking at the job: nothing is kept in step with it, and nothing is done when it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lock {
+    pub key: Box<[u8]>,
+    pub until: Until,
+    pub window: Option<u64>,
 }
 
 /// The instants at which the last deliveries of a job failed or were lost in this life, oldest first;
@@ -187,6 +200,7 @@ impl More {
             && self.reason.is_none()
             && self.failures.is_none()
             && self.output.is_none()
+            && self.unique.is_none()
             && texts.into_iter().all(Option::is_none)
     }
 
@@ -201,6 +215,11 @@ impl More {
             .fold(options.saturating_add(failures).saturating_add(output), |sum, text| {
                 sum.saturating_add(bytes(text))
             })
+            .saturating_add(
+                self.unique
+                    .as_ref()
+                    .map_or(0, |lock| allocated(size_of::<Lock>()).saturating_add(allocated(lock.key.len()))),
+            )
     }
 }
 
@@ -281,6 +300,28 @@ impl<'q> Job<'q> {
 
     pub fn options(&self) -> JobOptions {
         self.more.and_then(|more| more.options.as_deref()).copied().unwrap_or_default()
+    }
+
+    /// Its key.
+    pub fn lock(&self) -> Option<&'q Lock> {
+        self.more?.unique.as_deref()
+    }
+
+    /// Whether nobody else may have its key at the instant `now`.
+    pub fn locks(&self, now: u64) -> bool {
+        self.lock().is_some_and(|lock| {
+            let holds = match lock.until {
+                Until::Started => self.deliveries == 0,
+                Until::Finished => true,
+            };
+            holds && !self.state.is_final() || now < self.window_end()
+        })
+    }
+
+    /// The instant until which it locks its key in any case, and stays; 0 if there is none.
+    pub fn window_end(&self) -> u64 {
+        let window = self.lock().and_then(|lock| lock.window);
+        window.map_or(0, |window| self.enqueued.saturating_add(window))
     }
 
     pub fn value(&self) -> Option<&'q [u8]> {

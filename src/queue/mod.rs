@@ -22,7 +22,8 @@
 //! lapse more than is forgiven, leads to dead. I6 ready order is (priority, since, arrival). I7
 //! `next_wakeup` is the least of all due instants. I9 enqueued = delayed + ready + active + done +
 //! dead + cancelled + removed. I10 decode(encode(q)) = q. I11 an error changes nothing. I12 the
-//! same ops, the same bytes. I8 what is active under queue, tenant and
+//! same ops, the same bytes. I14 no two jobs have the same key, and none that is final goes before its
+//! window is over by time. I8 what is active under queue, tenant and
 //! group equals the leases it covers. I13 a group is in the rotation iff it is eligible.
 
 mod admin;
@@ -62,7 +63,7 @@ pub use group::GroupName;
 pub use job::{Reason, Slot, State};
 pub use op::{
     Cancel, Claim, Delivery, Effects, Emitted, Ended, Enqueue, Failure, Held, IfExists, Observer, Op,
-    Outcome, Payloads, Recover, Recovered, Scope, Slots, Stamp, When, Who,
+    Outcome, Payloads, Recover, Recovered, Scope, Slots, Stamp, Unique, Until, When, Who,
 };
 pub use output::{Place, Reading, Start};
 pub use rate::{Bucket, FULL_AT_MAX, Rate};

@@ -3,7 +3,6 @@
 use super::group::GroupNo;
 use super::job::{Draft, Job, Reason, Slot, State};
 use super::op::{Effects, Ended};
-use super::serial::Id;
 use super::{Error, Queue, limits};
 
 /// What a job is counted as in its group.
@@ -36,14 +35,16 @@ pub(super) struct Ending<'a> {
 }
 
 impl Queue {
-    /// Takes a new job in. Its id must be free. Its group is to be refreshed then.
+    /// Takes a new job in. Its id and its key must be free. Its group is to be refreshed then.
     #[inline]
     pub(super) fn admit(&mut self, draft: Draft, payload: &[u8]) -> Result<Slot, Error> {
-        let arrival = draft.arrival;
-        let has_own_id = draft.more.as_ref().is_some_and(|more| more.custom_id.is_some());
+        let (arrival, may_be_named) = (draft.arrival, draft.more.is_some());
         let slot = self.jobs.insert(draft, payload).ok_or(Error::TooMany)?;
-        let own_id = if has_own_id { self.jobs.get(slot).map(|job| job.id()) } else { None };
-        self.index.insert(own_id.unwrap_or(Id::Serial(arrival)), slot, &self.jobs);
+        let named = if may_be_named { self.jobs.get(slot) } else { None };
+        match named {
+            Some(job) => self.index.insert(&job, slot, &self.jobs),
+            None => self.index.insert_serial(arrival, slot, &self.jobs),
+        }
         let after = self.link(slot);
         self.count_as(None, after);
         Ok(slot)
@@ -55,7 +56,7 @@ impl Queue {
         self.groups.refresh(group, terms);
     }
 
-    /// Changes a job in any way but its ids, and moves it to where it then belongs.
+    /// Changes a job in any way but its ids and its key, and moves it to where it then belongs.
     pub(super) fn shift(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) {
         let Some(before) = self.unlink(slot) else { return };
         self.edit(slot, change);
@@ -69,8 +70,20 @@ impl Queue {
         self.jobs.edit(slot, change);
     }
 
+    /// Takes its key from a job, for another to have it.
+    pub(super) fn free_key(&mut self, slot: Slot) {
+        if let Some(job) = self.jobs.get(slot) {
+            self.index.remove_key(&job, slot);
+        }
+        self.edit(slot, |job| job.more().unique = None);
+    }
+
     /// Ends a job: reports it, and retains it or not.
     pub(super) fn finish(&mut self, slot: Slot, ending: &Ending<'_>, fx: &mut Effects<'_>) {
+        let now = self.clock.now;
+        // A job that locks its key for a time stays that long.
+        let least = self.jobs.get(slot).map_or(0, |job| job.window_end()).saturating_sub(now);
+        let ttl = ending.ttl.map(|ttl| ttl.max(least));
         if let (Some(observer), Some(job)) = (&mut fx.observer, self.jobs.get(slot)) {
             let value = match ending.state {
                 State::Done => ending.result,
@@ -79,7 +92,7 @@ impl Queue {
             };
             let run = u64::from(job.deliveries);
             let (id, state) = (job.id(), Some(ending.state));
-            observer.ended(&Ended { id, run, state, value, ttl: ending.ttl });
+            observer.ended(&Ended { id, run, state, value, ttl });
         }
         let total = match ending.state {
             State::Done => &mut self.totals.done,
@@ -87,15 +100,14 @@ impl Queue {
             _ => &mut self.totals.cancelled,
         };
         *total = total.wrapping_add(1);
-        if ending.ttl == Some(0) {
+        if ttl == Some(0) {
             self.discard(slot);
             return;
         }
-        let now = self.clock.now;
         let owner = self.jobs.get(slot).filter(|job| job.state == State::Active).map(|job| job.worker);
         let last_worker = owner.filter(|_| ending.state == State::Dead);
         let last_worker = last_worker.and_then(|worker| self.registry.name(worker)).map(Box::from);
-        let expires = ending.ttl.map_or(u64::MAX, |ttl| now.saturating_add(ttl));
+        let expires = ttl.map_or(u64::MAX, |ttl| now.saturating_add(ttl));
         self.shift(slot, |job| {
             job.state = ending.state;
             job.at = expires;
@@ -130,11 +142,12 @@ impl Queue {
         self.discard(slot);
     }
 
-    fn discard(&mut self, slot: Slot) {
+    /// As [`Self::remove`], and nobody is told.
+    pub(super) fn discard(&mut self, slot: Slot) {
         let Some(before) = self.unlink(slot) else { return };
         self.count_as(Some(before), None);
         if let Some(job) = self.jobs.get(slot) {
-            self.index.remove(job.id(), slot, &self.jobs);
+            self.index.remove(&job, slot, &self.jobs);
             self.jobs.remove(slot);
             self.totals.removed = self.totals.removed.wrapping_add(1);
         }
@@ -148,11 +161,11 @@ impl Queue {
         for _ in 0..gone.saturating_mul(4).min(limits::SWEEP_SLICE as u64) {
             let Some(from) = self.jobs.stray() else { return };
             let Some(job) = self.jobs.get(from) else { return };
-            self.index.remove(job.id(), from, &self.jobs);
+            self.index.remove(&job, from, &self.jobs);
             self.unlink(from);
             let Some(to) = self.jobs.settle(from) else { return };
             if let Some(job) = self.jobs.get(to) {
-                self.index.insert(job.id(), to, &self.jobs);
+                self.index.insert(&job, to, &self.jobs);
             }
             self.link(to);
         }

@@ -168,13 +168,15 @@ pub enum When {
     At(u64),
 }
 
-/// See [`Op::Enqueue`]. With `id`, there is exactly one payload.
+/// See [`Op::Enqueue`]. With `id` or `unique`, there is exactly one payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enqueue<'a> {
     /// One job each, in this order.
     pub payloads: Payloads<'a>,
     /// The client's own id, and what to do when a job with that id exists.
     pub id: Option<(&'a [u8], IfExists)>,
+    /// The key that the job is to lock. Looked at before `id`.
+    pub unique: Option<Box<Unique<'a>>>,
     /// Where they belong.
     pub group: GroupName<'a>,
     /// From when the jobs may run.
@@ -214,6 +216,43 @@ pub enum IfExists {
     Keep,
     /// `REPLACE`: a done, dead or cancelled job makes way; others refuse.
     Replace,
+}
+
+/// `UNIQUE`: of the jobs with a key, one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unique<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Until when the new job is to lock it.
+    pub until: Until,
+    /// For how long after it was enqueued it is to lock it in any case, ms.
+    pub window: Option<u64>,
+    /// What becomes of the call when a job that was not handed out yet locks the key: it replaces that.
+    pub debounce: bool,
+}
+
+/// Until when a job locks its key. The numbers are persisted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Until {
+    /// Until it is handed out.
+    Started = 0,
+    /// Until it is final.
+    Finished = 1,
+}
+
+impl Until {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 2] = [Self::Started, Self::Finished];
+
+    /// The word for it in commands and replies.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Finished => "finished",
+        }
+    }
 }
 
 /// See [`Op::Claim`].
@@ -301,6 +340,13 @@ pub enum Outcome {
     },
     /// `Enqueue` with [`IfExists::Keep`], and it does.
     Existed,
+    /// `Enqueue` with a key that a job locks.
+    Duplicate {
+        /// That job's id, as it is shown.
+        id: Box<[u8]>,
+        /// Whether the call replaced it, under its id.
+        replaced: bool,
+    },
     /// `Claim`: the jobs are in [`Effects::claimed`].
     Claimed,
     /// `Cancel`: per id.

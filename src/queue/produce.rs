@@ -1,9 +1,9 @@
 //! What producers do: enqueue, cancel, reschedule.
 
-use super::job::{Draft, Fields, Job, More, Slot, State};
+use super::job::{Draft, Fields, Job, Lock, More, Slot, State};
 use super::mover::Ending;
-use super::op::{Cancel, Effects, Enqueue, IfExists, Outcome, When};
-use super::serial::{Id, Serial};
+use super::op::{Cancel, Effects, Enqueue, IfExists, Outcome, Unique, When};
+use super::serial::{Id, SHOWN_BYTES_MAX, Serial};
 use super::{Error, JobOptions, Queue};
 
 /// Where a job that may run from some instant on goes.
@@ -13,6 +13,18 @@ struct Due {
     follows_wall: bool,
     /// That instant on the duration clock, as things stand.
     instant: u64,
+}
+
+/// The job that locks the key that another one is to have.
+struct Holder {
+    slot: Slot,
+    /// As shown.
+    id: Box<[u8]>,
+    /// What the other one has of it, if it takes its place.
+    arrival: Serial,
+    custom_id: Option<Box<[u8]>>,
+    /// Whether it does.
+    is_replaced: bool,
 }
 
 impl Queue {
@@ -31,8 +43,15 @@ impl Queue {
 
     pub(super) fn enqueue(&mut self, op: &Enqueue<'_>, fx: &mut Effects<'_>) -> Result<Outcome, Error> {
         let payloads = op.payloads.as_slice();
+        let now = self.clock.now;
         let mut replaced = None;
-        if let Some((id, if_exists)) = op.id
+        let locked = if let Some(unique) = &op.unique { self.locked(unique) } else { None };
+        if let Some(holder) = &locked {
+            if !holder.is_replaced {
+                return Ok(Outcome::Duplicate { id: holder.id.clone(), replaced: false });
+            }
+            replaced = Some(holder.slot);
+        } else if let Some((id, if_exists)) = op.id
             && let Some((slot, job)) = self.lookup(Id::Custom(id))
         {
             match if_exists {
@@ -41,12 +60,11 @@ impl Queue {
                 _ => return Err(Error::Exists(job.state)),
             }
         }
-        let now = self.clock.now;
         let due = self.due(op.when);
         let deadline = op.options.deadline.map(|length| now.saturating_add(length));
         check_deadline(deadline, due.as_ref(), now)?;
         let waiting = self.waiting().saturating_add(payloads.len());
-        if self.settings.max_len.is_some_and(|limit| waiting as u64 > limit) {
+        if locked.is_none() && self.settings.max_len.is_some_and(|limit| waiting as u64 > limit) {
             return Err(Error::Full);
         }
         if !self.has_room(payloads.len()) || !self.has_serials(payloads.len()) {
@@ -54,13 +72,22 @@ impl Queue {
         }
 
         if let Some(slot) = replaced {
-            self.remove(slot, fx);
+            self.discard(slot);
+        }
+        if let Some(unique) = &op.unique
+            && let Some(slot) = self.index.holder(unique.key, &self.jobs)
+        {
+            self.free_key(slot);
         }
         let group = self.groups.group_or_new(op.group).ok_or(Error::TooMany)?;
         let has_options = op.options != JobOptions::default();
+        let has_more = has_options || op.id.is_some() || op.unique.is_some();
         let mut first = Serial::NONE;
         for payload in payloads {
-            let arrival = self.take_serial();
+            let arrival = match &locked {
+                Some(replaced) => replaced.arrival,
+                None => self.take_serial(),
+            };
             if first == Serial::NONE {
                 first = arrival;
             }
@@ -71,10 +98,16 @@ impl Queue {
                 fields.at = due.at;
                 fields.follows_wall = due.follows_wall;
             }
-            let more = (op.id.is_some() || has_options).then(|| More {
-                custom_id: op.id.map(|(id, _)| id.into()),
+            let more = has_more.then(|| More {
+                custom_id: match &locked {
+                    Some(replaced) => replaced.custom_id.clone(),
+                    None => op.id.map(|(id, _)| id.into()),
+                },
                 options: has_options.then(|| Box::new(op.options)),
                 deadline,
+                unique: op.unique.as_deref().map(|unique| {
+                    Box::new(Lock { key: unique.key.into(), until: unique.until, window: unique.window })
+                }),
                 ..More::default()
             });
             self.admit(Draft { fields, more }, payload)?;
@@ -82,7 +115,24 @@ impl Queue {
         self.refresh_group(group);
         self.totals.enqueued = self.totals.enqueued.wrapping_add(payloads.len() as u64);
         fx.changed |= !payloads.is_empty();
-        Ok(Outcome::Enqueued { first, count: payloads.len() })
+        Ok(match locked {
+            Some(Holder { id, .. }) => Outcome::Duplicate { id, replaced: true },
+            None => Outcome::Enqueued { first, count: payloads.len() },
+        })
+    }
+
+    /// The job that locks a key, if one does.
+    #[inline(never)]
+    fn locked(&self, unique: &Unique<'_>) -> Option<Holder> {
+        let slot = self.index.holder(unique.key, &self.jobs)?;
+        let job = self.jobs.get(slot).filter(|job| job.locks(self.clock.now))?;
+        Some(Holder {
+            slot,
+            id: job.id().write(&mut [0; SHOWN_BYTES_MAX]).into(),
+            arrival: job.arrival,
+            custom_id: job.custom_id().map(Box::from),
+            is_replaced: unique.debounce && job.deliveries == 0 && !job.state.is_final(),
+        })
     }
 
     pub(super) fn cancel(&mut self, ids: &[Id<'_>], fx: &mut Effects<'_>) -> Outcome {

@@ -4,7 +4,7 @@
 use super::circuit::{Circuit, Throttle};
 use super::gate::Gate;
 use super::group::{GroupName, Groups};
-use super::job::{Draft, Failures, Fields, Job, More, Reason, Spent, State};
+use super::job::{Draft, Failures, Fields, Job, Lock, More, Reason, Spent, State};
 use super::limits::{
     CLOCK_MS_MAX, FAILURES_KEPT, INSTANT_MS_MAX, NAME_BYTES_MAX, OUTPUT_CHUNKS_MAX, TEXT_BYTES_MAX,
 };
@@ -15,7 +15,7 @@ use super::serial::{Id, Serial};
 use super::settings::{GroupSettings, TenantSettings};
 use super::stats::{Minute, Recent, Span};
 use super::store::{DELIVERIES_MAX, WORKERS_MAX};
-use super::{JobOptions, Queue, Settings, Stamp, Totals};
+use super::{JobOptions, Queue, Settings, Stamp, Totals, Until};
 
 /// Everything of a queue but its jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +139,16 @@ pub struct MoreRecord<'a> {
     pub failures: Option<[u64; FAILURES_KEPT]>,
     /// The chunks of the output.
     pub output: Vec<&'a [u8]>,
+    pub unique: Option<LockRecord<'a>>,
+}
+
+/// A job's key, and until when it locks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // named as in `job.rs`
+pub struct LockRecord<'a> {
+    pub key: &'a [u8],
+    pub until: Until,
+    pub window: Option<u64>,
 }
 
 impl Queue {
@@ -242,6 +252,11 @@ impl Queue {
                 last_worker: more.last_worker.as_deref(),
                 failures: more.failures.as_deref().map(|failures| failures.0),
                 output: more.output.as_deref().into_iter().flat_map(|output| output.iter_from(0)).collect(),
+                unique: more.unique.as_deref().map(|lock| LockRecord {
+                    key: &lock.key,
+                    until: lock.until,
+                    window: lock.window,
+                }),
             }),
         }
     }
@@ -402,12 +417,19 @@ impl Builder {
             last_worker: more.last_worker.map(Box::from),
             failures: more.failures.map(|instants| Box::new(Failures(instants))),
             output: Output::of(&more.output),
+            unique: more
+                .unique
+                .map(|lock| Box::new(Lock { key: lock.key.into(), until: lock.until, window: lock.window })),
             spent: Spent::default(),
             reason: more.reason,
         });
         let id = more.as_ref().and_then(|more| more.custom_id.as_deref());
         if self.queue.find(id.map_or(Id::Serial(record.arrival), Id::Custom)).is_some() {
             return Err("an id is there twice".into());
+        }
+        let lock = more.as_ref().and_then(|more| more.unique.as_deref());
+        if lock.is_some_and(|lock| self.queue.index.holder(&lock.key, &self.queue.jobs).is_some()) {
+            return Err("a key is there twice".into());
         }
         let admitted = self.queue.admit(Draft { fields, more }, record.payload);
         admitted.map(drop).map_err(|error| format!("a job is refused: {error:?}"))

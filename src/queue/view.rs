@@ -4,7 +4,7 @@ use super::circuit::{Circuit, Throttle};
 use super::gate::{Gate, Hold};
 use super::group::{Group, GroupName, GroupNo, Tenant, TenantNo, Terms};
 use super::job::{Failures, Job, Reason, Slot, State};
-use super::op::Scope;
+use super::op::{Scope, Until};
 use super::registry::WorkerNo;
 use super::serial::{Id, Serial};
 use super::settings::{GroupDefaults, GroupSettings, JobOptions, Settings, TenantSettings};
@@ -109,6 +109,30 @@ impl<'q> JobView<'q> {
     #[must_use]
     pub fn options(&self) -> JobOptions {
         self.job.options()
+    }
+
+    /// The key that it locks, or did and nobody else has taken since.
+    #[must_use]
+    pub fn key(&self) -> Option<&'q [u8]> {
+        self.job.lock().map(|lock| &*lock.key)
+    }
+
+    /// Until when it locks its key.
+    #[must_use]
+    pub fn locks_until(&self) -> Option<Until> {
+        self.job.lock().map(|lock| lock.until)
+    }
+
+    /// The instant until which it locks its key in any case.
+    #[must_use]
+    pub fn locks_for(&self) -> Option<u64> {
+        self.job.lock()?.window.map(|_| self.job.window_end())
+    }
+
+    /// Whether it locks its key at the instant `now`.
+    #[must_use]
+    pub fn locks(&self, now: u64) -> bool {
+        self.job.locks(now)
     }
 
     /// When it was enqueued.
@@ -896,6 +920,7 @@ mod tests {
             let enqueue = Enqueue {
                 payloads: Payloads::Many(vec![b"p"; jobs]),
                 id: None,
+                unique: None,
                 group: GroupName { tenant, group },
                 when,
                 priority: 0,

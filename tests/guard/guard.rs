@@ -96,6 +96,7 @@ impl Script {
         Op::Enqueue(Enqueue {
             payloads: Payloads::One(&PAYLOAD),
             id: None,
+            unique: None,
             group: GroupName { tenant: b"", group },
             when,
             priority: 0,

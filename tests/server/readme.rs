@@ -1,4 +1,4 @@
-//! The transcript in the README, executed as it stands there: each command as redis-cli reads it, each reply as redis-cli
+//! The transcript in the README, and the one about `UNIQUE` in the reference, executed as they stand there: each command as redis-cli reads it, each reply as redis-cli
 //! shows it. Ids and tokens are other ones each time, and so are durations: what the README calls an id stands for the id
 //! that came in its place.
 
@@ -9,19 +9,31 @@ use std::process::{Command, Stdio};
 use crate::common::*;
 use crate::tests;
 
-pub const TESTS: &[Test] = tests![the_transcript_is_true];
+pub const TESTS: &[Test] = tests![the_transcript_is_true, what_the_reference_shows_of_keys_is_true];
 
 const README: &str = include_str!("../../README.md");
+const REFERENCE: &str = include_str!("../../docs/commands.md");
 const PROMPT: &str = "127.0.0.1:6379> ";
 
 /// Numbers from here on are durations and instants, which differ a little.
 const TIME_MIN: u64 = 1_000;
 
 fn the_transcript_is_true(lab: &Lab) {
+    let steps = transcript(README, PROMPT);
+    assert!(steps.len() >= 8, "only {} commands were found", steps.len());
+    check(lab, steps);
+}
+
+fn what_the_reference_shows_of_keys_is_true(lab: &Lab) {
+    let section = REFERENCE.split("\n### One job at a time").nth(1).expect("its section");
+    let steps = transcript(section, "> ");
+    assert!(steps.len() == 4, "{} commands were found", steps.len());
+    check(lab, steps);
+}
+
+fn check(lab: &Lab, steps: Vec<(String, String)>) {
     let server = lab.server();
     let mut ids = HashMap::new();
-    let steps = transcript();
-    assert!(steps.len() >= 8, "only {} commands were found", steps.len());
     for (command, expected) in steps {
         let command = replaced(&command, &ids);
         let shown = redis_cli(server.port, &command);
@@ -34,12 +46,12 @@ fn the_transcript_is_true(lab: &Lab) {
     }
 }
 
-/// The commands of the README's first console block, each with the reply that is shown below it.
-fn transcript() -> Vec<(String, String)> {
-    let block = README.split("```console\n").nth(1).expect("a console block");
+/// The commands of the first console block, each with the reply that is shown below it.
+fn transcript(text: &str, prompt: &str) -> Vec<(String, String)> {
+    let block = text.split("```console\n").nth(1).expect("a console block");
     let block = block.split("```").next().expect("its end");
     block
-        .split(PROMPT)
+        .split(prompt)
         .skip(1)
         .map(|step| {
             let (command, reply) = step.split_once('\n').expect("a reply");

@@ -23,6 +23,7 @@ fn enqueue(queue: &mut Queue, count: usize, when: Option<When>) {
             &Op::Enqueue(Enqueue {
                 payloads,
                 id: None,
+                unique: None,
                 group: GroupName::default(),
                 when,
                 priority: 0,
@@ -141,6 +142,7 @@ fn what_stays_of_many_sizes_takes_little() {
         let enqueue = Enqueue {
             payloads: Payloads::One(&[7; 100][..length]),
             id: None,
+            unique: None,
             group: GroupName::default(),
             when: None,
             priority: 0,
@@ -208,7 +210,15 @@ fn a_claim_settles_no_more_than_a_slice() {
         let group = GroupName::default();
         run(
             &mut queue,
-            &Op::Enqueue(Enqueue { payloads, id: None, group, when: None, priority: 1, options }),
+            &Op::Enqueue(Enqueue {
+                payloads,
+                id: None,
+                unique: None,
+                group,
+                when: None,
+                priority: 1,
+                options,
+            }),
         );
     }
     enqueue(&mut queue, 1_000, None);

@@ -45,6 +45,7 @@ fn use_it(queue: &mut Queue, stamp: Stamp) {
         let enqueue = Enqueue {
             payloads: Payloads::One(b"x"),
             id: None,
+            unique: None,
             group,
             when: None,
             priority: 0,

@@ -15,7 +15,7 @@ use crate::queue::limits::{CHUNK_JOBS_MAX, DURATION_MS_MAX};
 use crate::queue::{
     Backoff, Claim, Delivery, Effects, Enqueue, Failure, GroupDefaults, GroupName, GroupPatch, Id, IfExists,
     JobOptions, Op, Outcome, Payloads, Queue, Rate, Recover, Scope, Serial, Settings, SettingsPatch, Stamp,
-    State, TenantPatch, When, Who,
+    State, TenantPatch, Unique, Until, When, Who,
 };
 
 const CLOCK: Stamp =
@@ -50,6 +50,7 @@ fn enqueue<'a>(payload: &'a [u8], id: Option<&'a [u8]>, when: Option<When>, opti
     Op::Enqueue(Enqueue {
         payloads: Payloads::One(payload),
         id,
+        unique: None,
         group: GroupName::default(),
         when,
         priority: 0,
@@ -168,12 +169,22 @@ fn sample() -> Queue {
     let urgent = Enqueue {
         payloads: Payloads::Many(vec![b"urgent", b"urgent too"]),
         id: None,
+        unique: None,
         group: GroupName { tenant: b"", group: b"endpoint" },
         when: None,
         priority: 255,
         options: plain,
     };
     run(queue_ref, &Op::Enqueue(urgent));
+    for (key, until, window) in [
+        (&b"user:7"[..], Until::Finished, None),
+        (b"\0\xff", Until::Started, Some(60_000)),
+        (&[b'k'; 512], Until::Finished, Some(DURATION_MS_MAX)),
+    ] {
+        let unique = Some(Box::new(Unique { key, until, window, debounce: false }));
+        let Op::Enqueue(plain) = enqueue(b"one at a time", None, None, plain) else { unreachable!() };
+        run(queue_ref, &Op::Enqueue(Enqueue { unique, ..plain }));
+    }
     run(queue_ref, &Op::Pause { scope: Scope::Queue, length: Some(65_535) });
     for state in State::ALL {
         assert!(queue.count(state) > 0, "a sample without {}", state.name());
@@ -307,6 +318,7 @@ fn many_and_large_jobs_take_several_chunks() {
             &Op::Enqueue(Enqueue {
                 payloads,
                 id,
+                unique: None,
                 group: GroupName::default(),
                 when: None,
                 priority,

@@ -95,6 +95,7 @@ impl World {
                 Op::Enqueue(Enqueue {
                     payloads: Payloads::Many(vec![b"p".as_slice(); self.random.between(1, 3) as usize]),
                     id: None,
+                    unique: None,
                     group,
                     when,
                     priority: self.random.below(2) as u8,

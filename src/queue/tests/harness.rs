@@ -486,6 +486,16 @@ impl Twin {
         same!(view.payload(), job.payload.as_slice(), "payload of {id:?}");
         same!(view.priority(), job.priority, "priority of {id:?}");
         same!(view.options(), job.options, "options of {id:?}");
+        same!(view.key(), job.unique.as_ref().map(|unique| unique.key.as_slice()), "key of {id:?}");
+        same!(
+            view.locks_until(),
+            job.unique.as_ref().map(|unique| unique.until),
+            "end of the lock of {id:?}"
+        );
+        same!(view.locks_for(), job.window_end(), "window of {id:?}");
+        for now in [model.now, model.now + 7, model.now + 10_000] {
+            same!(view.locks(now), job.locks(now), "whether {id:?} locks its key at {now}");
+        }
         same!(view.token().0, job.token, "token of {id:?}");
         same!(view.deliveries(), job.deliveries, "deliveries of {id:?}");
         same!(view.attempts(), job.attempts, "attempts of {id:?}");

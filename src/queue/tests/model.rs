@@ -14,7 +14,8 @@
 use crate::queue::{
     Backoff, Bucket, Cancel, Claim, Delivery, Enqueue, Error, Failure, GroupDefaults, GroupName,
     GroupSettings, Held, Hold, Holder, Id, IfExists, JobOptions, Op, Outcome, Place, Rate, Reason, Recover,
-    Recovered, Scope, Serial, Settings, Stamp, State, TenantSettings, Totals, When, Who, backoff, limits,
+    Recovered, Scope, Serial, Settings, Stamp, State, TenantSettings, Totals, Until, When, Who, backoff,
+    limits,
 };
 
 /// What one claim moves a tenant of weight 1 along.
@@ -41,10 +42,20 @@ pub enum Phase {
     Final { state: State, ended: u64, until: Option<u64>, acked: bool },
 }
 
+/// Of the jobs with this key, only one at a time: until it was handed out or ended, and so long at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unique {
+    pub key: Vec<u8>,
+    pub until: Until,
+    pub at_least: Option<u64>,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub arrival: u64,
     pub custom_id: Option<Vec<u8>>,
+    /// `UNIQUE`, unless a later job took the key over.
+    pub unique: Option<Unique>,
     pub payload: Vec<u8>,
     pub group: Name,
     pub priority: u8,
@@ -108,6 +119,26 @@ impl Job {
         (self.is_waiting() && self.deliveries_of_life == 0)
             .then_some(self.options.deadline.map(|length| self.life_began + length))
             .flatten()
+    }
+
+    /// When the time is over for which it has its key in any case.
+    pub fn window_end(&self) -> Option<u64> {
+        Some(self.enqueued + self.unique.as_ref()?.at_least?)
+    }
+
+    /// Whether another job with its key is a duplicate.
+    pub fn locks(&self, now: u64) -> bool {
+        let Some(unique) = &self.unique else { return false };
+        let is_over = match unique.until {
+            Until::Started => !self.is_untouched(),
+            Until::Finished => self.state().is_final(),
+        };
+        !is_over || self.window_end().is_some_and(|end| now < end)
+    }
+
+    /// Whether no worker has ever seen it, and it still waits for one.
+    fn is_untouched(&self) -> bool {
+        self.is_waiting() && self.deliveries == 0
     }
 
     pub fn is_cancelling(&self) -> bool {
@@ -442,6 +473,11 @@ impl Model {
         self.jobs.iter().position(|job| job.id() == id)
     }
 
+    /// The job that has this key, whether it still locks it or not.
+    pub fn owner(&self, key: &[u8]) -> Option<usize> {
+        self.jobs.iter().position(|job| job.unique.as_ref().is_some_and(|unique| unique.key == key))
+    }
+
     pub fn count(&self, state: State) -> usize {
         self.jobs.iter().filter(|job| job.state() == state).count()
     }
@@ -773,7 +809,19 @@ impl Model {
 
     fn enqueue(&mut self, enqueue: &Enqueue<'_>) -> Result<Outcome, Error> {
         let mut replaced = None;
-        if let Some((bytes, if_exists)) = enqueue.id
+        let mut successor_of = None;
+        let owner = enqueue.unique.as_ref().and_then(|unique| self.owner(unique.key));
+        if let Some(at) = owner
+            && self.jobs[at].locks(self.now)
+        {
+            if !(enqueue.unique.as_ref().is_some_and(|unique| unique.debounce)
+                && self.jobs[at].is_untouched())
+            {
+                return Ok(Outcome::Duplicate { id: self.shown_id(at).into(), replaced: false });
+            }
+            replaced = Some(at);
+            successor_of = Some((self.shown_id(at).into(), self.jobs[at].clone()));
+        } else if let Some((bytes, if_exists)) = enqueue.id
             && let Some(at) = self.find(Id::Custom(bytes))
         {
             let state = self.jobs[at].state();
@@ -790,8 +838,11 @@ impl Model {
             return Err(Error::BeyondDeadline(length));
         }
         let payloads = enqueue.payloads.as_slice();
-        if !self.has_room(payloads.len()) {
+        if successor_of.is_none() && !self.has_room(payloads.len()) {
             return Err(Error::Full);
+        }
+        if let Some(at) = owner {
+            self.jobs[at].unique = None;
         }
         if let Some(at) = replaced {
             self.remove(at);
@@ -799,13 +850,21 @@ impl Model {
         self.make_group(enqueue.group);
         let mut first = None;
         for payload in payloads {
-            let arrival = self.next_serial();
+            let (arrival, custom_id) = match &successor_of {
+                Some((_, before)) => (before.arrival, before.custom_id.clone()),
+                None => (self.next_serial(), enqueue.id.map(|(bytes, _)| bytes.to_vec())),
+            };
             first.get_or_insert(arrival);
             self.totals.enqueued += 1;
             self.happened(Event::Enqueued);
             self.jobs.push(Job {
                 arrival,
-                custom_id: enqueue.id.map(|(bytes, _)| bytes.to_vec()),
+                custom_id,
+                unique: enqueue.unique.as_ref().map(|unique| Unique {
+                    key: unique.key.to_vec(),
+                    until: unique.until,
+                    at_least: unique.window,
+                }),
                 payload: payload.to_vec(),
                 group: owned(enqueue.group),
                 priority: enqueue.priority,
@@ -831,7 +890,10 @@ impl Model {
             });
         }
         self.look(&owned(enqueue.group));
-        Ok(Outcome::Enqueued { first: Serial(first.unwrap_or(0)), count: payloads.len() })
+        Ok(match successor_of {
+            Some((id, _)) => Outcome::Duplicate { id, replaced: true },
+            None => Outcome::Enqueued { first: Serial(first.unwrap_or(0)), count: payloads.len() },
+        })
     }
 
     fn cancel(&mut self, id: Id<'_>) -> Cancel {
@@ -1269,6 +1331,9 @@ impl Model {
         };
         *total += 1;
         self.happened(event);
+        // It stays as long as it may be asked whose key that is.
+        let window = self.jobs[at].window_end().map_or(0, |end| end.saturating_sub(self.now));
+        let ttl = ttl.map(|ttl| ttl.max(window));
         self.jobs[at].progress = None;
         self.jobs[at].phase =
             Phase::Final { state, ended: self.now, until: ttl.map(|ttl| self.now + ttl), acked };

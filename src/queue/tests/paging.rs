@@ -44,7 +44,10 @@ fn change(queue: &mut Queue, random: &mut Random) {
             let when = random.one_in(2).then(|| When::Delay(random.below(3_000)));
             let priority = random.below(3) as u8;
             let options = JobOptions::default();
-            run(queue, &Op::Enqueue(Enqueue { payloads, id: None, group, when, priority, options }));
+            run(
+                queue,
+                &Op::Enqueue(Enqueue { payloads, id: None, unique: None, group, when, priority, options }),
+            );
         }
         (1, _) => {
             run(queue, &Op::Claim(Claim { worker: WORKERS[random.index(4)], count: 2, lease: None }));

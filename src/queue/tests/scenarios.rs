@@ -28,7 +28,7 @@ use crate::queue::limits;
 use crate::queue::{
     Backoff, Cancel, Claim, Delivery, Enqueue, Error, Failure, GroupName, GroupPatch, GroupView, Held, Hold,
     Holder, Id, IfExists, JobOptions, JobView, Op, Outcome, Payloads, Place, Rate, Reading, Recover, Scope,
-    Serial, Settings, SettingsPatch, Slot, Stamp, Start, State, TenantPatch, When, Who,
+    Serial, Settings, SettingsPatch, Slot, Stamp, Start, State, TenantPatch, Unique, Until, When, Who,
 };
 
 const START: u64 = 1_000_000;
@@ -260,9 +260,10 @@ impl Stage {
             payloads = Payloads::One(word(words)?);
         }
         let (mut id, mut group, mut when, mut priority) = (None, GroupName::default(), None, 0);
-        let mut options = JobOptions::default();
+        let (mut options, mut unique) = (JobOptions::default(), None);
         while words.peek().is_some() {
             match text(words)?.as_str() {
+                "UNIQUE" => unique = Some(Box::new(parse_unique(words)?)),
                 "ID" => id = Some((word(words)?, IfExists::Refuse)),
                 "GROUP" => group.group = word(words)?,
                 "TENANT" => group.tenant = word(words)?,
@@ -284,7 +285,7 @@ impl Stage {
                 other => return Err(format!("no option of ENQUEUE: {other}")),
             }
         }
-        Ok(Op::Enqueue(Enqueue { payloads, id, group, when, priority, options }))
+        Ok(Op::Enqueue(Enqueue { payloads, id, unique, group, when, priority, options }))
     }
 
     fn parse_recover<'a>(&self, words: &mut Words<'a>) -> Result<Op<'a>, String> {
@@ -330,6 +331,10 @@ impl Stage {
                 Op::Enqueue(Enqueue { id: Some((id, _)), .. }) => self.show_id(Id::Custom(id)),
                 _ => "?".into(),
             },
+            Ok(Outcome::Duplicate { id, replaced }) => {
+                let word = if *replaced { "replaced" } else { "duplicate" };
+                format!("{} {word}", self.show_id(Id::parse(id)))
+            }
             Ok(Outcome::Claimed) if answer.claimed.is_empty() => "nil".into(),
             Ok(Outcome::Claimed) => words(
                 answer
@@ -552,6 +557,12 @@ fn show_job(job: &JobView<'_>) -> String {
     if job.is_cancelling() {
         shown.push_str(" cancelling");
     }
+    if let (Some(key), Some(until)) = (job.key(), job.locks_until()) {
+        write!(shown, " unique={} until={}", key.escape_ascii(), until.name()).unwrap();
+        if let Some(window) = job.locks_for() {
+            write!(shown, " for={}", window - START).unwrap();
+        }
+    }
     if let Some(worker) = job.worker() {
         write!(shown, " worker={}", worker.escape_ascii()).unwrap();
     }
@@ -669,6 +680,23 @@ fn backoff(words: &mut Words<'_>) -> Result<Backoff, String> {
 }
 
 /// `name [TENANT tenant]`.
+/// The key, and behind it, in this order, what there is of the options that belong to it.
+fn parse_unique<'a>(words: &mut Words<'a>) -> Result<Unique<'a>, String> {
+    let key = word(words)?;
+    let until = optional(words, "UNTIL", text)?;
+    let window = optional(words, "FOR", duration)?;
+    let debounce = words.next_if(|word| *word == b"DEBOUNCE").is_some();
+    let until = match until.as_deref() {
+        None if debounce => Until::Started,
+        None => Until::Finished,
+        Some(name) => {
+            let named = Until::ALL.into_iter().find(|until| until.name() == name);
+            named.ok_or(format!("not a time: {name}"))?
+        }
+    };
+    Ok(Unique { key, until, window, debounce })
+}
+
 fn group<'a>(words: &mut Words<'a>) -> Result<GroupName<'a>, String> {
     let group = word(words)?;
     Ok(GroupName { tenant: optional(words, "TENANT", word)?.unwrap_or_default(), group })

@@ -8,19 +8,19 @@
 //! - `RQ_SEED`: the first seed (0). `RQ_SEEDS`: how many (the fixed part; 1 if `RQ_SEED` is given).
 //! - `RQ_STEPS`: steps of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::harness::{Answer, Twin, apply_shipped, save, show};
-use super::model::{Note, Phase};
+use super::model::{Model, Note, Phase};
 use super::random::Random;
 use crate::queue::limits::DURATION_MS_MAX;
 use crate::queue::{
     Backoff, Cancel, Claim, Delivery, Effects, Enqueue, Error, Failure, GroupName, GroupPatch, Held, Hold,
     Id, IfExists, JobOptions, Op, Outcome, Payloads, Queue, Rate, Reason, Recover, Scope, Serial, Settings,
-    SettingsPatch, Stamp, State, TenantPatch, When, Who,
+    SettingsPatch, Stamp, State, TenantPatch, Unique, Until, When, Who,
 };
 
 const FIXED_SEEDS: u64 = 1_000;
@@ -40,6 +40,7 @@ const CUSTOM_IDS: [&[u8]; 8] = [
     b"1-1-1",
     &[b'x'; crate::queue::limits::NAME_BYTES_MAX],
 ];
+const KEYS: [&[u8]; 4] = [b"k", b"\0\xff", b"order-17", &[b'k'; crate::queue::limits::NAME_BYTES_MAX]];
 /// The nameless ones come first.
 const TENANTS: [&[u8]; 3] = [b"", b"t", b"\xff\0"];
 const GROUPS: [&[u8]; 4] = [b"", b"g", b"h", &[b'g'; crate::queue::limits::NAME_BYTES_MAX]];
@@ -125,12 +126,16 @@ struct Simulation {
     jobs_max: usize,
     /// How many of the tenants and of the groups there are in this run.
     names: (usize, usize),
+    /// How many of the keys.
+    keys: usize,
     /// Whether workers complain of endpoints rather than of jobs.
     stormy: bool,
     /// Whether a timer settles at once whatever is due, as on a healthy server.
     prompt: bool,
     /// Every delivery there was.
     deliveries: Vec<Delivery<'static>>,
+    /// Arrival numbers of those whose keys others took over.
+    lost: BTreeSet<u64>,
     /// Ids of the queue's own making.
     ids: Vec<Id<'static>>,
     tally: Tally,
@@ -161,12 +166,14 @@ impl Simulation {
             weights,
             jobs_max: *random.pick(&[3, 8, 8, 20, 40]),
             names: *random.pick(&[(1, 1), (1, 2), (1, 4), (2, 2), (3, 2), (3, 4), (3, 4)]),
+            keys: *random.pick(&[1, 2, KEYS.len()]),
             stormy,
             prompt: random.one_in(2),
             twin: Twin::new(settings, clock),
             replica: Queue::new(settings, clock),
             clock,
             deliveries: Vec::new(),
+            lost: BTreeSet::new(),
             ids: Vec::new(),
             tally: Tally::new(),
             history: Vec::new(),
@@ -216,8 +223,10 @@ impl Simulation {
         let at = if at_stamp { format!("at {now} (wall {wall}, last {serial})") } else { "as it is:".into() };
         self.history.push(format!("{at} {}", show(&op)));
         let stamp = self.clock;
+        let before = self.twin.model.clone();
         let answer = if at_stamp { self.twin.apply_at(stamp, &op)? } else { self.twin.apply(&op)? };
         self.note(&op, &answer);
+        self.note_keys(&before, &op, &answer);
         for &slot in &answer.claimed {
             let job = self.twin.queue.job(slot).ok_or("a claimed job is not there")?;
             self.deliveries.push(Delivery { id: own(job.id()), token: job.token() });
@@ -360,7 +369,20 @@ impl Simulation {
         TEXTS[self.random.index(TEXTS.len())]
     }
 
+    fn unique(&mut self) -> Unique<'static> {
+        let keys = self.keys;
+        let random = &mut self.random;
+        Unique {
+            key: KEYS[random.index(keys)],
+            until: *random.pick(&Until::ALL),
+            window: random.one_in(3).then(|| *random.pick(&[1, 10, 500, HOUR, DURATION_MS_MAX])),
+            debounce: random.one_in(2),
+        }
+    }
+
     fn enqueue(&mut self, payloads: Payloads<'static>, id: Option<(&'static [u8], IfExists)>) -> Op<'static> {
+        let one = matches!(payloads, Payloads::One(_));
+        let unique = (one && self.random.one_in(2)).then(|| Box::new(self.unique()));
         let when = (!self.random.one_in(3)).then(|| self.when()).filter(|_| self.random.one_in(2));
         let priority = *self.random.pick(&[0, 0, 0, 1, 7, 255]);
         let random = &mut self.random;
@@ -378,7 +400,7 @@ impl Simulation {
                     .then(|| *random.pick(&[0, 1, 5, 100, 5_000, HOUR, DURATION_MS_MAX])),
             }
         };
-        Op::Enqueue(Enqueue { payloads, id, group: self.group(), when, priority, options })
+        Op::Enqueue(Enqueue { payloads, id, unique, group: self.group(), when, priority, options })
     }
 
     fn op(&mut self, call: Call) -> Option<Op<'static>> {
@@ -493,6 +515,31 @@ impl Simulation {
         })
     }
 
+    /// Notes what became of keys.
+    fn note_keys(&mut self, before: &Model, op: &Op<'_>, answer: &Answer) {
+        let after = &self.twin.model;
+        let mut see = |what: &str| *self.tally.entry(what.into()).or_default() += 1;
+        if let Ok(Outcome::Duplicate { id, .. }) = &answer.result
+            && let Some(at) = after.find(Id::parse(id))
+        {
+            see(&format!("Duplicate of: {}", after.jobs[at].state().name()));
+        }
+        for job in &after.jobs {
+            let Some(was) = before.jobs.iter().find(|was| was.arrival == job.arrival) else { continue };
+            if was.unique.is_some() && job.unique.is_none() {
+                see("key: taken over");
+                self.lost.insert(job.arrival);
+            }
+            if matches!(op, Op::Redrive { .. } | Op::RedriveAll { .. }) && was.state() != job.state() {
+                if job.locks(after.now) {
+                    see("key: locked again by a redrive");
+                } else if self.lost.contains(&job.arrival) {
+                    see("key: taken over, then redriven");
+                }
+            }
+        }
+    }
+
     /// Notes what was seen, so that a test can tell whether everything was.
     fn note(&mut self, op: &Op<'_>, answer: &Answer) {
         let name = format!("{op:?}");
@@ -507,6 +554,8 @@ impl Simulation {
             Ok(Outcome::Bulk { taken, .. }) => see(format!("taken {}", (*taken).min(2))),
             Ok(Outcome::Swept(count)) => see(format!("{}", (*count).min(2))),
             Ok(Outcome::Enqueued { .. }) => see("Enqueued".into()),
+            Ok(Outcome::Duplicate { replaced: true, .. }) => see("Replaced".into()),
+            Ok(Outcome::Duplicate { .. }) => see("Duplicate".into()),
             Ok(Outcome::Claimed) => see(format!("{}", answer.claimed.len().min(2))),
             Ok(outcome) => see(format!("{outcome:?}")),
         }
@@ -742,7 +791,9 @@ fn everything() -> Vec<String> {
     };
     let held = [Held::Ok, Held::Lost, Held::Cancel].map(|held| format!("{held:?}"));
     let final_states = [State::Done, State::Dead, State::Cancelled];
-    add("Enqueue", &words(&["Enqueued", "Existed"]));
+    add("Enqueue", &words(&["Enqueued", "Existed", "Duplicate", "Replaced"]));
+    add("Duplicate of", &State::ALL.map(|state| state.name().to_string()));
+    add("key", &words(&["taken over", "taken over, then redriven", "locked again by a redrive"]));
     add("Enqueue", &debug(&[Error::Exists(State::Done), Error::Full, Error::BeyondDeadline(0)]));
     add(
         "Cancel",

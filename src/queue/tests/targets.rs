@@ -266,6 +266,7 @@ fn use_all_over(queue: &mut Queue) {
         Op::Enqueue(Enqueue {
             payloads: Payloads::One(b"new"),
             id: None,
+            unique: None,
             group,
             when: None,
             priority: 0,
@@ -300,7 +301,7 @@ fn busy() -> Queue {
         let payloads = Payloads::One(id);
         let id = Some((*id, IfExists::Refuse));
         let options = JobOptions { ttl: Some(Some(60_000)), ..JobOptions::default() };
-        run(&Op::Enqueue(Enqueue { payloads, id, group, when, priority: 0, options }));
+        run(&Op::Enqueue(Enqueue { payloads, id, unique: None, group, when, priority: 0, options }));
         if number == 1 || number > 5 {
             continue;
         }
@@ -518,6 +519,7 @@ impl<'a> Script<'a> {
         Op::Enqueue(Enqueue {
             payloads,
             id,
+            unique: None,
             group: self.pick(&GROUPS),
             when: if is_plain { None } else { self.some(Self::when) },
             priority: if is_plain { 0 } else { self.pick(&[0, 1, 255]) },

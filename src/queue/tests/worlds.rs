@@ -112,6 +112,7 @@ impl Node {
                 group: self.groups[usize::from(id == B)],
                 payloads: Payloads::One(b"payload"),
                 id: Some((id, IfExists::Replace)),
+                unique: None,
                 when,
                 priority,
                 options: JobOptions { deadline, ..JobOptions::default() },
