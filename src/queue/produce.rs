@@ -201,6 +201,9 @@ impl Queue {
                 (job.state, job.priority, job.since, job.at, job.follows_wall, job.keeps_place) = after;
                 if before.0 != after.0 {
                     job.touched = if job.state == State::Ready { now } else { 0 };
+                } else if after.2 < before.2 && job.state == State::Ready {
+                    // An earlier place does not mean that it could run earlier.
+                    job.touched = job.touched.max(before.2);
                 }
             });
             fx.changed = true;
