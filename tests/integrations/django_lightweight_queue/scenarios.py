@@ -50,10 +50,6 @@ class Scenario(unittest.TestCase):
             self.backend.processed_job(self.queue, worker, job)
         return done
 
-    def needs_unique(self):
-        if b"UNIQUE" not in b" ".join(self.server.call("RQ.HELP", "RQ.ENQUEUE")):
-            self.skipTest("this build has no UNIQUE")
-
     def key(self):
         return self.backend._key(self.queue)
 
@@ -345,7 +341,6 @@ class WithoutDuplicates(Scenario):
 
     def setUp(self):
         super().setUp()
-        self.needs_unique()
         self.backend.unique = frozenset([self.queue])
 
     def test_an_equal_job_that_waits_is_enough(self):
@@ -412,7 +407,6 @@ class Tasks(Scenario):
         self.assertEqual((self.backend.length("mail"), self.taken("orders").args), (0, ["ada"]))
 
     def test_the_settings_say_which_queues_are_unique(self):
-        self.needs_unique()
         self.server.call("DEL", self.backend._key("newsletter"))
         for issue in (1, 2, 1):
             tasks.newsletter(issue)
