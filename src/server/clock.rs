@@ -4,31 +4,43 @@
 
 use super::ffi::{Main, MainCell};
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT: libc::clockid_t = libc::CLOCK_BOOTTIME;
+// On macOS the monotonic clock goes on during suspend.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT: libc::clockid_t = libc::CLOCK_MONOTONIC;
+
+/// Nanoseconds in a millisecond.
+const MS: i64 = 1_000_000;
+
 /// Ms since the machine was started, suspend included. No step of the wall clock touches it.
 #[must_use]
 pub fn boot_ms() -> u64 {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
-    // On macOS the monotonic clock goes on during suspend.
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
-    read_ms(CLOCK)
+    u64::try_from(read(BOOT) / MS).unwrap_or(0)
 }
 
 /// Unix ms. May step.
 #[must_use]
 pub fn wall_ms() -> u64 {
-    read_ms(libc::CLOCK_REALTIME)
+    wall_at(boot_ms())
 }
 
-fn read_ms(clock: libc::clockid_t) -> u64 {
+/// Unix ms when the boot clock shows `boot` ms, as the clocks stand now.
+///
+/// Each clock begins its milliseconds at moments of its own, so the difference of two that were rounded down is now
+/// this, now one more. Here it is rounded once, and the same until the wall clock steps.
+#[must_use]
+pub fn wall_at(boot: u64) -> u64 {
+    boot.saturating_add_signed(read(libc::CLOCK_REALTIME).saturating_sub(read(BOOT)).div_euclid(MS))
+}
+
+/// What a clock shows, in nanoseconds, for 292 years.
+fn read(clock: libc::clockid_t) -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the result. Both clocks exist on every supported system;
     // if one did not, `time` would stay 0.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000).saturating_add(nanos / 1_000_000)
+    time.tv_sec.saturating_mul(1_000 * MS).saturating_add(time.tv_nsec)
 }
 
 /// The wall clock of the primary less this machine's boot clock, ms, as its stamps showed it.

@@ -103,7 +103,8 @@ pub fn obey(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value, op: &Op<'_>) -> Resu
 /// The queue's; then there is none.
 pub fn make(ctx: Ctx<'_>, op: &Op<'_>) -> Result<(Box<Value>, Done, Stamp), Error> {
     let main = ctx.main();
-    let wall = clock::wall_ms();
+    let boot = clock::boot_ms();
+    let wall = clock::wall_at(boot);
     // A new queue's duration clock begins at the wall clock.
     let stamp = Stamp { now: wall, wall, serial: Serial(value::SERIAL.get(main)) };
     let mut queue = Queue::new(config::defaults(main), stamp);
@@ -113,7 +114,7 @@ pub fn make(ctx: Ctx<'_>, op: &Op<'_>) -> Result<(Box<Value>, Done, Stamp), Erro
     value::raise_serial(main, queue.last_serial(), wall);
     // That there is a queue now is a change in any case.
     let done = Done { outcome, changed: true, claimed: fx.claimed };
-    Ok((Box::new(Value::made(main, queue)), done, stamp))
+    Ok((Box::new(Value::made(main, queue, boot)), done, stamp))
 }
 
 /// Propagates the making of a queue.

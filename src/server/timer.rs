@@ -117,7 +117,7 @@ pub fn watch_slots(main: Main) {
 /// A backstop, several times a second.
 pub fn cron(main: Main) {
     let now = clock::boot_ms();
-    let offset = clock::difference(clock::wall_ms(), now);
+    let offset = clock::difference(clock::wall_at(now), now);
     let has_stepped = OFFSET.get(main).is_some_and(|old| old.abs_diff(offset) > STEP_MS);
     OFFSET.set(main, Some(offset));
     if has_stepped {

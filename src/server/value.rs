@@ -47,10 +47,10 @@ const _: fn() = || {
 };
 
 impl Value {
-    /// A queue made on this server, at the stamp's clock.
+    /// A queue made on this server when the boot clock showed `boot` ms, at the stamp's clock.
     #[must_use]
-    pub fn made(main: Main, queue: Queue) -> Self {
-        let anchor = clock::difference(queue.now(), clock::boot_ms());
+    pub fn made(main: Main, queue: Queue, boot: u64) -> Self {
+        let anchor = clock::difference(queue.now(), boot);
         let epoch = EPOCH.get(main);
         Self {
             queue,
@@ -133,7 +133,12 @@ impl Value {
     /// The duration clock as it is now, ms; never behind the queue's.
     #[must_use]
     pub fn now(&self) -> u64 {
-        self.anchor.map_or(0, |anchor| clock::boot_ms().saturating_add_signed(anchor)).max(self.queue.now())
+        self.now_at(clock::boot_ms())
+    }
+
+    /// As [`Self::now`], when the boot clock shows `boot` ms.
+    fn now_at(&self, boot: u64) -> u64 {
+        self.anchor.map_or(0, |anchor| boot.saturating_add_signed(anchor)).max(self.queue.now())
     }
 
     /// An instant of the duration clock on the boot clock, ms.
@@ -151,12 +156,13 @@ impl Value {
     #[inline]
     pub fn stamp(&self, main: Main, op: &Op<'_>) -> Option<Stamp> {
         let serial = SERIAL.get(main);
-        let now = self.now();
+        let boot = clock::boot_ms();
+        let now = self.now_at(boot);
         let takes_serials = matches!(op, Op::Enqueue(_) | Op::Claim(_));
         if now <= self.queue.now() && !(takes_serials && serial > self.queue.last_serial().0) {
             return None;
         }
-        Some(Stamp { now, wall: clock::wall_ms(), serial: Serial(serial) })
+        Some(Stamp { now, wall: clock::wall_at(boot), serial: Serial(serial) })
     }
 
     /// Notes what a stamp of the primary, applied just now, says of its clock.

@@ -429,7 +429,9 @@ fn few_bytes_make_little_memory(lab: &Lab) {
     }
     let after = (server.info_number("used_memory"), peak());
     assert!(after.0 - before.0 < 200_000, "{} bytes more are in use", after.0 - before.0);
-    assert!(after.1 - before.1 < 32_000, "{} kB more were reserved for a moment", after.1 - before.1);
+    // Each thread of the server may reserve an arena of 64 MB the first time it needs memory, whenever that is; the numbers
+    // above would be gigabytes.
+    assert!(after.1 - before.1 < 600_000, "{} kB more were reserved for a moment", after.1 - before.1);
 }
 
 /// Nobody is told that something is wrong without what would be right.

@@ -7,6 +7,7 @@ use crate::{args, cmd, send, tests};
 
 pub const TESTS: &[Test] = tests![
     nothing_polls,
+    instants_are_shown_the_same_every_time,
     many_due_in_one_instant,
     killed_while_many_come_due,
     a_long_list_of_delayed_jobs,
@@ -38,6 +39,20 @@ fn nothing_polls(lab: &Lab) {
     });
     for queue in ["lease", "delay", "result"] {
         assert_eq!(primary.digest(queue), replica.digest(queue));
+    }
+}
+
+/// Each clock of the server has its own milliseconds: that must not show in what happened once.
+fn instants_are_shown_the_same_every_time(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    let id = enqueue(&mut c, "q", "x");
+    let shown = job(&mut c, "q", &id).expect("it is there")["enqueued"].int();
+    for micros in (0..10_000).step_by(97) {
+        // Any change brings the queue's clocks up to date, at any moment of a millisecond.
+        std::thread::sleep(std::time::Duration::from_micros(micros));
+        enqueue(&mut c, "q", "another");
+        assert_eq!(job(&mut c, "q", &id).expect("it is there")["enqueued"].int(), shown);
     }
 }
 
