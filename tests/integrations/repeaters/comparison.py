@@ -28,10 +28,6 @@ DOWN = {"refusing": (0.0, 4.0), "hanging": (0.0, 4.0), "503": (1.2, 4.5)}  # sec
 PAUSE, LOOK, RESUME = 1.5, 2.2, 3.0
 PAUSED_ENDPOINT, PAUSED_DOMAIN = ("outage", "e9"), "slow"
 
-# So much longer than alone the healthy domains may wait. The allowance in ms is for the machine, whose two cores make the
-# requests, answer them and serve the queue, maybe beside other work.
-FACTOR, ALLOWANCE = 2, 250
-
 
 def endpoints_of(domain):
     tempers = {
@@ -198,6 +194,13 @@ class Run:
             "longest": healthy[-1],
         }
 
+    def figures_of(self, domain):
+        """What became of the records of a domain: how many, dead, requests, and the median and the longest wait, ms."""
+        jobs = [job for endpoint in self.of(domain) for job in self.jobs[endpoint]]
+        ended = sorted(wait for endpoint in self.of(domain) for wait in self.waits(endpoint))
+        dead, requests = sum(job["state"] == b"dead" for job in jobs), sum(job["deliveries"] for job in jobs)
+        return [len(jobs), dead, requests, percentile(ended, 50), ended[-1]]
+
     # What must be so, whichever way
 
     def check(self):
@@ -271,23 +274,25 @@ LINES = {
     "down": "requests to endpoints that were down",
     "bad": "requests for the two payloads that never get an answer",
     "p50": "wait of the healthy domains: median, ms",
-    "p99": "99 of 100, ms",
-    "longest": "longest, ms",
+    "p99": "99 of 100 within, ms",
+    "longest": "the longest, ms",
 }
 
 
 def compare(lab, full):
     ways = {**WAYS, **(WITHOUT_LIMITS if full else {})}
     print(f"  {len(DOMAINS) * 10} endpoints of {len(DOMAINS)} domains, {WORKERS} workers with {PLACES} places each", flush=True)
-    found, problems, last = {way: [] for way in ways}, [], {}
+    found, domains, problems = {way: [] for way in ways}, collections.defaultdict(list), []
     rounds = 5 if full else 1
     while True:
         number = len(found["the healthy alone"])
         for way, settings in ways.items():
-            last[way] = Run(lab, f"{way}-{number}", **settings).run()
+            run = Run(lab, f"{way}-{number}", **settings).run()
             print(f"  {way}, round {number + 1}:", flush=True)
-            problems += last[way].check()
-            found[way].append(last[way].figures())
+            problems += run.check()
+            found[way].append(run.figures())
+            for domain in DOMAINS:
+                domains[way, domain].append(run.figures_of(domain) if run.of(domain) else None)
         middle = {way: {key: round(statistics.median(one[key] for one in figures)) for key in LINES} for way, figures in found.items()}
         wrong = waits(middle)
         if number + 1 < rounds:
@@ -295,39 +300,34 @@ def compare(lab, full):
         # A machine that had other things to do is told from a fault by another round: the fault is there each time.
         if not wrong or number + 1 >= rounds + 2:
             break
-        print(f"  {wrong}: again, in case something else kept the machine busy", flush=True)
+        print(f"  {'; '.join(wrong)}: again, in case something else kept the machine busy", flush=True)
     print(f"\n  Median of {number + 1} round{'s' if number else ''}:\n")
     table(["", *ways], [[line, *(middle[way][key] for way in ways)] for key, line in LINES.items()])
     print()
-    by_domain(last)
+    by_domain(domains)
     problems += wrong
     if problems:
         raise Wrong("; ".join(problems))
 
 
 def waits(middle):
-    """What is wrong with the waits and with what was wasted."""
+    """What is wrong with the waits and with what was wasted. No time is bounded by itself: the machine may have other work."""
     groups, plain, alone = (middle[way] for way in WAYS)
-    allowed = FACTOR * alone["longest"] + ALLOWANCE
     wrong = []
-    if groups["longest"] > allowed:
-        wrong.append(f"the healthy domains waited {groups['longest']} ms at most, and alone {alone['longest']} ms: allowed are {allowed:.0f} ms")
-    for key in ("p99", "longest", "down"):
-        if groups[key] >= plain[key]:
-            wrong.append(f"{LINES[key]}: {groups[key]}, not less than the {plain[key]} of the plain way")
+    for key in ("p99", "longest"):  # how much longer the others make them; 0 for the perfect queue
+        cost, plain_cost = groups[key] - alone[key], plain[key] - alone[key]
+        if cost > plain_cost / 2:
+            wrong.append(f"{LINES[key]}: by the others they wait {cost} ms longer, and as one task per record {plain_cost} ms: not even twice")
+    if groups["down"] > plain["down"] / 2:
+        wrong.append(f"{LINES['down']}: {groups['down']}, more than half of the {plain['down']} of the plain way")
     return wrong
 
 
-def by_domain(runs):
-    """One table of the last round: what became of the records of each domain, and how long they waited."""
+def by_domain(found):
+    """The same for each domain."""
     rows = []
     for domain in DOMAINS:
-        row = [domain]
-        for run in (runs[way] for way in list(WAYS)[:2]):
-            jobs = [job for endpoint in run.of(domain) for job in run.jobs[endpoint]]
-            ended = sorted(wait for endpoint in run.of(domain) for wait in run.waits(endpoint))
-            row += [] if len(row) > 1 else [len(jobs), sum(job["state"] == b"dead" for job in jobs)]
-            row += [sum(job["deliveries"] for job in jobs), round(percentile(ended, 50)), round(ended[-1])]
-        rows.append(row)
+        groups, plain = ([round(statistics.median(figure)) for figure in zip(*found[way, domain])] for way in list(WAYS)[:2])
+        rows.append([domain, *groups, *plain[2:]])
     ways = [f"{way}: {what}" for way in ("groups", "plain") for what in ("requests", "median wait, ms", "longest, ms")]
     table(["domain", "records", "dead", *ways], rows)
