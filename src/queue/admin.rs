@@ -29,8 +29,7 @@ impl Queue {
                 more.error = None;
                 more.reason = None;
                 more.last_worker = None;
-                more.failures = None;
-                more.output = None;
+                more.past = None;
             }
         });
         self.totals.redriven = self.totals.redriven.wrapping_add(1);

@@ -149,13 +149,14 @@ impl Queue {
         let reason = job.more.and_then(|more| more.reason);
         hold!(reason.is_some() == (job.state == State::Dead), "I5: a reason goes with dead jobs only");
         if let Some(more) = job.more {
-            if let Some(failures) = &more.failures {
+            if let Some(failures) = more.failures() {
                 let instants = failures.0;
                 hold!(instants.is_sorted() && instants.last() > Some(&0), "false instants of failures");
                 hold!(instants.last() <= Some(&self.clock.now), "it failed in the future");
             }
             hold!(!more.is_empty(), "an empty record is kept");
-            if let Some(output) = &more.output {
+            hold!(more.past.as_ref().is_none_or(|past| !past.is_empty()), "an empty past is kept");
+            if let Some(output) = more.output() {
                 hold!(output.is_sound(), "I2: an output does not agree with its books");
                 hold!(job.state == State::Active || is_final, "an output of a job that waits");
                 hold!(job.deliveries > 0, "an output of a job that never ran");

@@ -218,7 +218,7 @@ impl Queue {
         };
         let Some(job) = self.jobs.get(slot) else { return Ok(Outcome::Acked(false)) };
         let (cancelling, of_job) = (job.cancelling, job.options().ttl);
-        let has_result = result.is_some() || job.more.is_some_and(|more| more.output.is_some());
+        let has_result = result.is_some() || job.output().is_some();
         fx.changed = true;
         self.recent.ran(self.clock.now.saturating_sub(job.touched));
         if let Some(worker) = self.registry.get_mut(job.worker) {

@@ -159,14 +159,26 @@ pub(super) struct More {
     pub error: Option<Box<[u8]>>,
     /// Name of the worker of the last delivery, kept for dead jobs.
     pub last_worker: Option<Box<[u8]>>,
-    /// When its last deliveries failed or were lost.
-    pub failures: Option<Box<Failures>>,
-    /// What its present or last run put out.
-    pub output: Option<Box<Output>>,
+    /// What its runs left. Not empty.
+    pub past: Option<Box<Past>>,
     /// The key that it locks, or that no other job has taken over since.
     pub unique: Option<Box<Lock>>,
     pub spent: Spent,
     pub reason: Option<Reason>,
+}
+
+/// What the runs of few jobs leave, in one piece of memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Past {
+    pub failures: Failures,
+    /// What the present or last run put out.
+    pub output: Option<Box<Output>>,
+}
+
+impl Past {
+    pub fn is_empty(&self) -> bool {
+        self.failures == Failures::default() && self.output.is_none()
+    }
 }
 
 /// A job's key, which no other job of the queue has, and until when it locks it: as long as the job is
@@ -198,21 +210,30 @@ impl More {
             && self.options.is_none()
             && self.deadline.is_none()
             && self.reason.is_none()
-            && self.failures.is_none()
-            && self.output.is_none()
+            && self.past.is_none()
             && self.unique.is_none()
             && texts.into_iter().all(Option::is_none)
+    }
+
+    /// When its last deliveries failed or were lost.
+    pub fn failures(&self) -> Option<&Failures> {
+        self.past.as_deref().map(|past| &past.failures).filter(|failures| **failures != Failures::default())
+    }
+
+    /// What its present or last run put out.
+    pub fn output(&self) -> Option<&Output> {
+        self.past.as_deref()?.output.as_deref()
     }
 
     /// Bytes on the heap beyond itself.
     pub fn heap_bytes(&self) -> usize {
         let bytes = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| allocated(bytes.len()));
         let options = self.options.as_ref().map_or(0, |_| allocated(size_of::<JobOptions>()));
-        let failures = self.failures.as_ref().map_or(0, |_| allocated(size_of::<Failures>()));
-        let output = self.output.as_ref().map_or(0, |output| output.heap_bytes());
+        let past = self.past.as_ref().map_or(0, |_| allocated(size_of::<Past>()));
+        let output = self.output().map_or(0, Output::heap_bytes);
         [&self.custom_id, &self.value, &self.error, &self.last_worker]
             .into_iter()
-            .fold(options.saturating_add(failures).saturating_add(output), |sum, text| {
+            .fold(options.saturating_add(past).saturating_add(output), |sum, text| {
                 sum.saturating_add(bytes(text))
             })
             .saturating_add(
@@ -349,7 +370,7 @@ impl Draft {
 
     /// A delivery failed or was lost.
     pub fn note_failure(&mut self, now: u64) {
-        let Failures(instants) = &mut **self.more().failures.get_or_insert_default();
+        let Failures(instants) = &mut self.more().past.get_or_insert_default().failures;
         instants.rotate_left(1);
         if let Some(last) = instants.last_mut() {
             *last = now;
@@ -358,8 +379,13 @@ impl Draft {
 
     /// It goes back to waiting: its next run begins anew.
     pub fn drop_output(&mut self) {
-        if let Some(more) = &mut self.more {
-            more.output = None;
+        if let Some(more) = &mut self.more
+            && let Some(past) = &mut more.past
+        {
+            past.output = None;
+            if past.is_empty() {
+                more.past = None;
+            }
         }
     }
 

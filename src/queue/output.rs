@@ -193,8 +193,8 @@ impl Reading<'_> {
 }
 
 impl<'q> Job<'q> {
-    fn output(&self) -> Option<&'q Output> {
-        self.more?.output.as_deref()
+    pub fn output(&self) -> Option<&'q Output> {
+        self.more?.output()
     }
 
     /// The number of the run that its output belongs to: the present or last one, or, of a job that
@@ -258,7 +258,9 @@ impl Queue {
         if is_over || chunks >= OUTPUT_CHUNKS_MAX {
             return Err(Error::OutputFull);
         }
-        self.edit(slot, |job| job.more().output.get_or_insert_default().push(chunk));
+        self.edit(slot, |job| {
+            job.more().past.get_or_insert_default().output.get_or_insert_default().push(chunk);
+        });
         fx.changed = true;
         if let (Some(observer), Some(job)) = (&mut fx.observer, self.jobs.get(slot)) {
             let place = Place { run: job.run(), number: chunks as u64 };

@@ -4,7 +4,7 @@
 use super::circuit::{Circuit, Throttle};
 use super::gate::Gate;
 use super::group::{GroupName, Groups};
-use super::job::{Draft, Failures, Fields, Job, Lock, More, Reason, Spent, State};
+use super::job::{Draft, Failures, Fields, Job, Lock, More, Past, Reason, Spent, State};
 use super::limits::{
     CLOCK_MS_MAX, FAILURES_KEPT, INSTANT_MS_MAX, NAME_BYTES_MAX, OUTPUT_CHUNKS_MAX, TEXT_BYTES_MAX,
 };
@@ -250,8 +250,8 @@ impl Queue {
                 error: more.error.as_deref(),
                 reason: more.reason,
                 last_worker: more.last_worker.as_deref(),
-                failures: more.failures.as_deref().map(|failures| failures.0),
-                output: more.output.as_deref().into_iter().flat_map(|output| output.iter_from(0)).collect(),
+                failures: more.failures().map(|failures| failures.0),
+                output: more.output().into_iter().flat_map(|output| output.iter_from(0)).collect(),
                 unique: more.unique.as_deref().map(|lock| LockRecord {
                     key: &lock.key,
                     until: lock.until,
@@ -415,8 +415,12 @@ impl Builder {
             value: more.value.map(Box::from),
             error: more.error.map(Box::from),
             last_worker: more.last_worker.map(Box::from),
-            failures: more.failures.map(|instants| Box::new(Failures(instants))),
-            output: Output::of(&more.output),
+            past: Some(Past {
+                failures: more.failures.map(Failures).unwrap_or_default(),
+                output: Output::of(&more.output),
+            })
+            .filter(|past| !past.is_empty())
+            .map(Box::new),
             unique: more
                 .unique
                 .map(|lock| Box::new(Lock { key: lock.key.into(), until: lock.until, window: lock.window })),

@@ -214,7 +214,7 @@ impl<'q> JobView<'q> {
     /// When its last deliveries failed or were lost, oldest first; at most
     /// [`limits::FAILURES_KEPT`] of this life.
     pub fn failures(&self) -> impl Iterator<Item = u64> {
-        self.job.more.iter().filter_map(|more| more.failures.as_deref()).flat_map(Failures::iter)
+        self.job.more.iter().filter_map(|more| more.failures()).flat_map(Failures::iter)
     }
 
     /// Why it is dead.
