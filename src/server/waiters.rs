@@ -282,14 +282,20 @@ pub struct Watch<'c> {
 }
 
 impl Watch<'_> {
-    fn answer<'a>(&self, id: Id<'_>, answer: impl Fn(News) -> Option<Answer<'a>>) {
-        tell(self.main, self.db, self.name.bytes(), &shown(id), answer);
+    /// Tells of what is still there to be looked at: some now, others by the timer.
+    fn tell_some<'a>(&self, id: Id<'_>, answer: impl Fn(News) -> Option<Answer<'a>>) {
+        let name = self.name.bytes();
+        if tell(self.main, self.db, name, &shown(id), ENDED_MAX, answer).is_none() {
+            look_later(self.main, self.db, name);
+        }
     }
 }
 
 impl Observer for Watch<'_> {
     fn ended(&mut self, ended: &Ended<'_>) {
-        self.answer(ended.id, |news| match (news, ended.state) {
+        let (name, id) = (self.name.bytes(), shown(ended.id));
+        // All of them now: the job may be gone at once.
+        tell(self.main, self.db, name, &id, usize::MAX, |news| match (news, ended.state) {
             (_, None) => Some(Answer::Gone),
             (News::End, Some(_)) => Some(Answer::Ended(ended)),
             (News::Output { place, .. }, Some(_)) => {
@@ -300,7 +306,7 @@ impl Observer for Watch<'_> {
     }
 
     fn emitted(&mut self, emitted: &Emitted<'_>) {
-        self.answer(emitted.id, |news| match news {
+        self.tell_some(emitted.id, |news| match news {
             News::Output { place, .. } if place == emitted.place => {
                 Some(Answer::Output(Reading { chunks: vec![emitted.chunk], ..still(place) }))
             }
@@ -309,7 +315,7 @@ impl Observer for Watch<'_> {
     }
 
     fn restarted(&mut self, id: Id<'_>, run: u64) {
-        self.answer(id, |news| match news {
+        self.tell_some(id, |news| match news {
             News::Output { place, .. } if place.run != run => {
                 Some(Answer::Output(still(Place { run, number: 0 })))
             }
@@ -335,10 +341,19 @@ const fn still(from: Place) -> Reading<'static> {
     Reading { from, chunks: Vec::new(), ended: None }
 }
 
-/// Answers those who wait for news of a job and whom there is something to tell.
-fn tell<'a>(main: Main, db: i32, name: &[u8], id: &[u8], answer: impl Fn(News) -> Option<Answer<'a>>) {
+/// Answers those who wait for news of a job and whom there is something to tell, longest first and at most
+/// `most`. How many are left of these; `None`: there were more to tell.
+fn tell<'a>(
+    main: Main,
+    db: i32,
+    name: &[u8],
+    id: &[u8],
+    mut most: usize,
+    answer: impl Fn(News) -> Option<Answer<'a>>,
+) -> Option<usize> {
     for (number, news) in STATE.with(main, |state| state.waits.watchers(db, name, id)) {
         let Some(answer) = answer(news) else { continue };
+        most = most.checked_sub(1)?;
         let Some(waiter) = STATE.with(main, |state| state.waits.take(number)) else { continue };
         waiter.handle.reply(main, |out| match (RENDERERS.get(main), &answer) {
             (None, _) | (_, Answer::Gone) => out.null(),
@@ -350,6 +365,7 @@ fn tell<'a>(main: Main, db: i32, name: &[u8], id: &[u8], answer: impl Fn(News) -
         });
         release(main, waiter.handle);
     }
+    Some(most)
 }
 
 fn write_output(main: Main, reading: &Reading<'_>, out: &mut dyn Out) {
@@ -367,10 +383,11 @@ pub fn look(ctx: Ctx<'_>, db: i32, name: &[u8], value: Option<&Value>) {
         return send_all_away(main, db, name);
     }
     let ids = STATE.with(main, |state| state.waits.awaited_ids(db, name));
+    let mut most = ENDED_MAX;
     for id in ids {
         let found = value.and_then(|value| Some((value, value.queue.find(Id::parse(&id))?)));
         let job = found.and_then(|(value, slot)| Some((value, value.queue.job(slot)?)));
-        tell(main, db, name, &id, |news| match (job, news) {
+        let left = tell(main, db, name, &id, most, |news| match (job, news) {
             (None, _) => Some(Answer::Gone),
             (Some((value, job)), News::End) => job.state().is_final().then_some(Answer::Result(value, job)),
             (Some((_, job)), News::Output { place, count }) => {
@@ -378,6 +395,10 @@ pub fn look(ctx: Ctx<'_>, db: i32, name: &[u8], value: Option<&Value>) {
                 reading.is_news(place).then_some(Answer::Output(reading))
             }
         });
+        match left {
+            Some(left) => most = left,
+            None => return look_later(main, db, name),
+        }
     }
 }
 

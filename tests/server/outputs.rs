@@ -9,6 +9,7 @@ pub const TESTS: &[Test] = tests![
     chunks_come_live,
     who_comes_late_reads_from_the_start,
     many_readers_each_at_its_place,
+    a_crowd_is_told_in_slices,
     a_slow_reader_goes_page_by_page,
     large_chunks_come_in_bounded_replies,
     readers_are_told_of_the_next_run,
@@ -172,6 +173,40 @@ fn many_readers_each_at_its_place(lab: &Lab) {
     ack(&mut c, "q", &job);
     assert_eq!(result.read().list()[0].text(), "done");
     until_blocked(&server, 0);
+}
+
+fn a_crowd_is_told_in_slices(lab: &Lab) {
+    let server = lab.server();
+    let mut c = server.client();
+    let job = running(&mut c);
+    let mut crowd: Vec<Client> = (0..350).map(|_| server.client()).collect();
+    for reader in &mut crowd {
+        send!(reader, "RQ.READ", "q", job.id, "BLOCK", 0);
+    }
+    until_blocked(&server, 350);
+    let calls = ["a", "b", "c"].map(|chunk| encode(&args!["RQ.EMIT", "q", job.id, job.token, chunk]));
+    c.send_bytes(&calls.concat());
+    for _ in 0..3 {
+        assert_eq!(c.read().text(), "ok");
+    }
+    // Who is told later is told more, and nobody waits for ever or misses anything.
+    for reader in &mut crowd {
+        let part = Part::of(&reader.read());
+        assert_eq!(part.chunks, [b"a", b"b", b"c"][..part.chunks.len()]);
+        assert_eq!(part.next, format!("1-{}", part.chunks.len()));
+        send!(reader, "RQ.READ", "q", job.id, "FROM", "1-3", "BLOCK", 0);
+    }
+    until_blocked(&server, 350);
+    cmd!(c, "RQ.RELEASE", "q", job.id, job.token);
+    for reader in &mut crowd {
+        assert_eq!(Part::of(&reader.read()), Part::new("2-0", &[], 2, None));
+        send!(reader, "RQ.READ", "q", job.id, "FROM", "2-0", "BLOCK", 0);
+    }
+    until_blocked(&server, 350);
+    cmd!(c, "RENAME", "q", "r");
+    for reader in &mut crowd {
+        assert!(reader.read().is_nil());
+    }
 }
 
 /// Ten thousand chunks, put out faster than they are read.
