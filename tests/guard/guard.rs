@@ -161,6 +161,23 @@ fn enqueue_delayed() {
     }
 }
 
+/// One that adds a job, and one that finds its key locked, among many others.
+fn enqueue_unique() {
+    let mut script = Script::new();
+    let keys: Vec<_> = (0..3 * OPS).map(|number| format!("user:{number}")).collect();
+    let op = |number: usize| {
+        let Op::Enqueue(plain) = Script::enqueue(b"", None) else { unreachable!() };
+        let key = keys[number].as_bytes();
+        let unique = queue::Unique { key, until: queue::Until::Finished, window: None, debounce: false };
+        Op::Enqueue(Enqueue { unique: Some(Box::new(unique)), ..plain })
+    };
+    script.quietly(2 * OPS, op);
+    for number in (0..OPS).step_by(2) {
+        script.counted(&op(2 * OPS + number));
+        script.counted(&op(number));
+    }
+}
+
 fn claim() {
     let mut script = Script::new();
     script.quietly(2 * OPS, |_| Script::enqueue(b"", None));
@@ -254,9 +271,10 @@ fn sweep_expired() {
     script.sweep(1_000);
 }
 
-const SCRIPTS: [(&str, fn()); 11] = [
+const SCRIPTS: [(&str, fn()); 12] = [
     ("enqueue", enqueue),
     ("enqueue-delayed", enqueue_delayed),
+    ("enqueue-unique", enqueue_unique),
     ("claim", claim),
     ("claim-from-1000-groups", claim_in_turn),
     ("ack", ack),

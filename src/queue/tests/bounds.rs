@@ -4,7 +4,7 @@
 use super::memory::{live, peak_of};
 use crate::queue::{
     Claim, Delivery, Effects, Enqueue, GroupName, Id, JobOptions, Op, Outcome, Payloads, Queue, Serial,
-    Settings, Stamp, Start, State, When,
+    Settings, Stamp, Start, State, Unique, Until, When,
 };
 
 const CLOCK: Stamp = Stamp { now: 1_000_000, wall: 1_700_000_000_000, serial: Serial::NONE };
@@ -163,6 +163,62 @@ fn what_stays_of_many_sizes_takes_little() {
     let left = live() - before;
     assert_eq!(queue.count(State::Ready), 195 + 305);
     assert!(left < full / 15, "{left} of {full} bytes left for 500 of 20,000");
+    queue.audit().unwrap();
+}
+
+/// Each look at a key, each new one and each that goes takes as much with 100,000 as with few; what keys take is shown, and
+/// comes back.
+#[test]
+fn a_hundred_thousand_keys() {
+    const KEYS: u32 = 100_000;
+    const EACH: usize = 20_000;
+    let mut queue = Queue::new(Settings::default(), CLOCK);
+    let with_key = |number: u32, debounce: bool| {
+        let key = format!("a key of some length, number {number}").into_bytes();
+        move |queue: &mut Queue| {
+            let unique = Unique { key: &key, until: Until::Finished, window: None, debounce };
+            let enqueue = Enqueue {
+                payloads: Payloads::One(&[7; 100]),
+                id: None,
+                unique: Some(Box::new(unique)),
+                group: GroupName::default(),
+                when: None,
+                priority: 0,
+                options: JobOptions::default(),
+            };
+            run(queue, &Op::Enqueue(enqueue))
+        }
+    };
+    // What a queue keeps that had jobs once.
+    enqueue(&mut queue, 1_000, None);
+    run(&mut queue, &Op::Purge { state: State::Ready, count: 1_000 });
+    let before = live();
+    let mut peaks = [0; 3];
+    for number in 0..KEYS {
+        let kinds = [(false, false), (true, false), (true, true)];
+        for (peak, (is_there, debounce)) in peaks.iter_mut().zip(kinds) {
+            // Few are looked at again, far from where the last one lies.
+            if is_there && number % 64 > 0 {
+                continue;
+            }
+            let call = with_key(if is_there { number / 2 } else { number }, debounce);
+            let (outcome, most) = peak_of(|| call(&mut queue));
+            let replaced = matches!(outcome, Outcome::Duplicate { replaced: true, .. });
+            assert_eq!((matches!(outcome, Outcome::Enqueued { .. }), replaced), (!is_there, debounce));
+            // Chunks of jobs and pages of the slabs are made whole.
+            *peak = most.max(*peak);
+        }
+    }
+    assert!(peaks[1] < 1_000 && peaks[0] < EACH * 5 && peaks[2] < EACH * 5, "{peaks:?} bytes at once");
+    let (shown, used) = (queue.memory(), live() - before);
+    assert!(shown > used * 7 / 10 && shown < used * 13 / 10, "{shown} shown, {used} used");
+    for _ in 0..KEYS / 1_000 {
+        let (_, most) = peak_of(|| run(&mut queue, &Op::Purge { state: State::Ready, count: 1_000 }));
+        assert!(most < EACH * 10, "{most} bytes at once");
+    }
+    assert_eq!(queue.count(State::Ready), 0);
+    // A chunk is left, and a table.
+    assert!(live() - before < 2 * EACH, "{} bytes left of {used}", live() - before);
     queue.audit().unwrap();
 }
 

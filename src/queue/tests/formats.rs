@@ -304,6 +304,45 @@ fn user_commands_travel_as_themselves() {
     }
 }
 
+/// A queue's jobs as they are saved, with some bytes of them put in place of others.
+fn forged(queue: &Queue, bytes: &[u8], by: &[u8]) -> Result<Queue, String> {
+    let mut chunks = save(queue);
+    let jobs = chunks.last_mut().unwrap();
+    let at = jobs.windows(bytes.len()).position(|window| window == bytes).expect("it is there");
+    jobs.splice(at..at + bytes.len(), by.iter().copied());
+    load(&chunks)
+}
+
+#[test]
+fn no_two_jobs_have_the_same_key() {
+    let mut queue = Queue::new(Settings::default(), CLOCK);
+    for (key, window) in [(&b"key-1"[..], None), (b"key-2", Some(60_000))] {
+        let unique = Some(Box::new(Unique { key, until: Until::Finished, window, debounce: false }));
+        let Op::Enqueue(plain) = enqueue(b"p", None, None, JobOptions::default()) else { unreachable!() };
+        run(&mut queue, &Op::Enqueue(Enqueue { unique, ..plain }));
+    }
+    let says = |bytes: &[u8], by: &[u8]| forged(&queue, bytes, by).map(|_| ());
+    assert_eq!(says(b"key-1", b"key-3"), Ok(()));
+    for (bytes, by, text) in [
+        (&b"\x05key-1"[..], &b"\x05key-2"[..], "a key is there twice"),
+        (b"\x05key-1", b"\0", "the length of a key"),
+        (b"\x05key-1\x01", b"\x05key-1\x02", "an unknown end of a lock"),
+        // 2^62: longer than any duration.
+        (b"key-2\x01\x01\xfb\x60\xea", b"key-2\x01\x01\xfd\0\0\0\0\0\0\0\x40", "duration"),
+    ] {
+        let error = says(bytes, by).unwrap_err();
+        assert!(error.contains(text), "{} for {}: {error}", by.escape_ascii(), bytes.escape_ascii());
+    }
+    // Ended, and it would be gone within its window.
+    let last = Id::Serial(queue.last_serial());
+    run(&mut queue, &Op::Cancel { ids: vec![last] });
+    let window = |ms: u16| [&b"key-2\x01\x01\xfb"[..], &ms.to_le_bytes()].concat();
+    assert!(forged(&queue, &window(60_000), &window(59_999)).is_ok());
+    let longer = [&b"key-2\x01\x01\xfc"[..], &4_000_000_u32.to_le_bytes()].concat();
+    let error = forged(&queue, &window(60_000), &longer).unwrap_err();
+    assert!(error.contains("I14"), "{error}");
+}
+
 #[test]
 fn many_and_large_jobs_take_several_chunks() {
     let mut queue = Queue::new(Settings::default(), CLOCK);

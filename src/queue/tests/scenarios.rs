@@ -873,5 +873,5 @@ scenarios! {
     slots
     throttle
     time
-    vanished_takers
+    unique vanished_takers
 }
