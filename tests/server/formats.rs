@@ -109,6 +109,11 @@ fn first_half(server: &Server, c: &mut Client) {
         FOREVER
     );
     cmd!(c, "RQ.ENQUEUE", "mail", "at", "AT", FOREVER);
+    let delay = FOREVER / 2;
+    cmd!(c, "RQ.ENQUEUE", "mail", "v1", "UNIQUE", "user:7", "DELAY", delay, "ID", "once", "FOR", FOREVER);
+    for payload in ["v1", "v2"] {
+        cmd!(c, "RQ.ENQUEUE", "mail", payload, "UNIQUE", vec![0_u8, 255], "DEBOUNCE", "DELAY", delay);
+    }
 
     let group = |c: &mut Client, name: &str, tenant: &str| {
         cmd!(
@@ -220,6 +225,9 @@ fn listing(server: &Server) -> BTreeSet<String> {
                     "result",
                     "output",
                     "output-bytes",
+                    "unique",
+                    "unique-until",
+                    "locked",
                     "options",
                     "payload",
                 ];

@@ -36,6 +36,7 @@ mod server_settings;
 mod soak;
 mod time;
 mod trials;
+mod unique;
 mod workers;
 mod write_safety;
 
@@ -44,6 +45,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     common::run(&[
         ("producers", producers::TESTS),
+        ("unique", unique::TESTS),
         ("workers", workers::TESTS),
         ("blocking", blocking::TESTS),
         ("recovery", recovery::TESTS),
