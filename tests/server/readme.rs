@@ -1,4 +1,4 @@
-//! The transcript in the README, and the one about `UNIQUE` in the reference, executed as they stand there: each command as redis-cli reads it, each reply as redis-cli
+//! The transcript in the README, and those about `UNIQUE` and `RQ.READ` in the reference, executed as they stand there: each command as redis-cli reads it, each reply as redis-cli
 //! shows it. Ids and tokens are other ones each time, and so are durations: what the README calls an id stands for the id
 //! that came in its place.
 
@@ -9,7 +9,11 @@ use std::process::{Command, Stdio};
 use crate::common::*;
 use crate::tests;
 
-pub const TESTS: &[Test] = tests![the_transcript_is_true, what_the_reference_shows_of_keys_is_true];
+pub const TESTS: &[Test] = tests![
+    the_transcript_is_true,
+    what_the_reference_shows_of_keys_is_true,
+    what_the_reference_shows_of_outputs_is_true,
+];
 
 const README: &str = include_str!("../../README.md");
 const REFERENCE: &str = include_str!("../../docs/commands.md");
@@ -28,6 +32,13 @@ fn what_the_reference_shows_of_keys_is_true(lab: &Lab) {
     let section = REFERENCE.split("\n### One job at a time").nth(1).expect("its section");
     let steps = transcript(section, "> ");
     assert!(steps.len() == 4, "{} commands were found", steps.len());
+    check(lab, steps);
+}
+
+fn what_the_reference_shows_of_outputs_is_true(lab: &Lab) {
+    let section = REFERENCE.split("\n## RQ.READ\n").nth(1).expect("its section");
+    let steps = transcript(section, "> ");
+    assert!(steps.len() == 7, "{} commands were found", steps.len());
     check(lab, steps);
 }
 
