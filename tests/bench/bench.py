@@ -18,6 +18,7 @@ import disk
 import flat
 import lifecycle
 import memory
+import streaming
 import throughput
 import waiting
 import worst
@@ -29,6 +30,7 @@ PARTS = {
     "throughput": throughput,
     "memory": memory,
     "waiting": waiting,
+    "streaming": streaming,
     "flat": flat,
     "worst": worst,
     "disk": disk,
