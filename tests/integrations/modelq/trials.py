@@ -42,7 +42,7 @@ class Trials:
 
         self.app, self.mq, self.redis = application, application.mq, application.mq.redis_client
 
-    # Helpers
+    # What the trials share
 
     def process(self, name, count=2, **environment):
         return self.stage.start([*CLI, "run-workers", "application:mq", "--workers", str(count), "--log-level", "WARNING"],
