@@ -1,7 +1,7 @@
 //! What workers do: claim, ack, fail, release, extend, progress.
 
 use super::circuit::Throttle;
-use super::group::{Group, Terms};
+use super::group::{Group, GroupNo, Terms};
 use super::job::{Draft, Fields, Job, Reason, Slot, State};
 use super::limits::{self, clip};
 use super::mover::Ending;
@@ -27,36 +27,21 @@ impl Told {
     }
 }
 
-/// What a delivery turns out to name.
-enum Found {
-    /// The job is active and this is its token.
-    Current(Slot),
-    /// The job is not active with this token.
-    Other(Slot),
-    Nothing,
-}
-
 impl Queue {
-    fn delivery(&self, delivery: Delivery<'_>) -> Found {
+    /// The job that is active with this token.
+    fn delivery(&self, delivery: Delivery<'_>) -> Result<Slot, Error> {
         match self.lookup(delivery.id) {
-            Some((slot, job)) if job.state == State::Active && job.token == delivery.token => {
-                Found::Current(slot)
-            }
-            Some((slot, _)) => Found::Other(slot),
-            None => Found::Nothing,
+            Some((slot, job)) if job.state == State::Active && job.token == delivery.token => Ok(slot),
+            Some(_) => Err(Error::Stale),
+            None => Err(Error::NoJob),
         }
     }
 
-    /// As [`Self::delivery`], for ops that need the job: a sign of life of its owner.
+    /// As [`Self::delivery`], and a sign of life of its owner.
     pub(super) fn current(&mut self, delivery: Delivery<'_>) -> Result<Slot, Error> {
-        match self.delivery(delivery) {
-            Found::Current(slot) => {
-                self.owner_seen(slot);
-                Ok(slot)
-            }
-            Found::Other(_) => Err(Error::Stale),
-            Found::Nothing => Err(Error::NoJob),
-        }
+        let slot = self.delivery(delivery)?;
+        self.owner_seen(slot);
+        Ok(slot)
     }
 
     fn owner_seen(&mut self, slot: Slot) {
@@ -105,17 +90,14 @@ impl Queue {
         let mut expired = 0;
         while fx.claimed.len() < claim.count && expired < limits::SWEEP_SLICE && self.has_serials(1) {
             let Some(slot) = self.take_ready() else { break };
+            let Some(job) = self.jobs.get(slot) else { break };
             fx.changed = true;
-            if self
-                .jobs
-                .get(slot)
-                .and_then(|job| job.pending_deadline())
-                .is_some_and(|at| at <= self.clock.now)
-            {
+            if job.pending_deadline().is_some_and(|at| at <= self.clock.now) {
                 self.bury(slot, Reason::Deadline, fx);
                 expired = expired.saturating_add(1);
             } else {
-                self.deliver(slot, worker, claim.lease);
+                self.recent.waited(self.clock.now.saturating_sub(job.since.max(job.touched)));
+                self.deliver(slot, job.group, worker, claim.lease);
                 fx.claimed.push(slot);
             }
         }
@@ -131,12 +113,9 @@ impl Queue {
         self.groups.get(group)?.ready.first()
     }
 
-    fn deliver(&mut self, slot: Slot, worker: WorkerNo, lease: Option<u64>) {
-        let Some(job) = self.jobs.get(slot) else { return };
-        let (group, ready_since) = (job.group, job.since.max(job.touched));
+    fn deliver(&mut self, slot: Slot, group: GroupNo, worker: WorkerNo, lease: Option<u64>) {
         let token = self.take_serial();
         let now = self.clock.now;
-        self.recent.waited(now.saturating_sub(ready_since));
         self.gate.pass(self.settings.rate, now);
         self.groups.served(group, token, self.terms());
         let queue_lease = self.settings.lease;
@@ -185,7 +164,7 @@ impl Queue {
 
     pub(super) fn undo(&mut self, grants: &[Delivery<'_>], fx: &mut Effects<'_>) -> Outcome {
         for &grant in grants {
-            if let Found::Current(slot) = self.delivery(grant) {
+            if let Ok(slot) = self.delivery(grant) {
                 let (terms, group) = (self.terms(), self.jobs.get(slot).map(|job| job.group));
                 self.gate.refund(self.settings.rate);
                 self.groups.refund(group.unwrap_or_default(), grant.token, terms);
@@ -207,16 +186,12 @@ impl Queue {
         ttl: Option<Option<u64>>,
         fx: &mut Effects<'_>,
     ) -> Result<Outcome, Error> {
-        let slot = match self.delivery(delivery) {
-            Found::Current(slot) => slot,
-            Found::Nothing => return Ok(Outcome::Acked(false)),
-            Found::Other(slot) => {
-                let repeated =
-                    self.jobs.get(slot).is_some_and(|job| job.acked && job.token == delivery.token);
-                return if repeated { Ok(Outcome::Acked(false)) } else { Err(Error::Stale) };
-            }
-        };
+        let Some(slot) = self.find(delivery.id) else { return Ok(Outcome::Acked(false)) };
         let Some(job) = self.jobs.get(slot) else { return Ok(Outcome::Acked(false)) };
+        if job.state != State::Active || job.token != delivery.token {
+            let is_repeated = job.acked && job.token == delivery.token;
+            return if is_repeated { Ok(Outcome::Acked(false)) } else { Err(Error::Stale) };
+        }
         let (cancelling, of_job) = (job.cancelling, job.options().ttl);
         let has_result = result.is_some() || job.output().is_some();
         fx.changed = true;

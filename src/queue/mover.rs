@@ -80,11 +80,12 @@ impl Queue {
 
     /// Ends a job: reports it, and retains it or not.
     pub(super) fn finish(&mut self, slot: Slot, ending: &Ending<'_>, fx: &mut Effects<'_>) {
+        let Some(job) = self.jobs.get(slot) else { return };
         let now = self.clock.now;
         // A job that locks its key for a time stays that long.
-        let least = self.jobs.get(slot).map_or(0, |job| job.window_end()).saturating_sub(now);
+        let least = job.window_end().saturating_sub(now);
         let ttl = ending.ttl.map(|ttl| ttl.max(least));
-        if let (Some(observer), Some(job)) = (&mut fx.observer, self.jobs.get(slot)) {
+        if let Some(observer) = &mut fx.observer {
             let value = match ending.state {
                 State::Done => ending.result,
                 State::Dead => job.error(),
@@ -104,9 +105,8 @@ impl Queue {
             self.discard(slot);
             return;
         }
-        let owner = self.jobs.get(slot).filter(|job| job.state == State::Active).map(|job| job.worker);
-        let last_worker = owner.filter(|_| ending.state == State::Dead);
-        let last_worker = last_worker.and_then(|worker| self.registry.name(worker)).map(Box::from);
+        let is_lost = job.state == State::Active && ending.state == State::Dead;
+        let last_worker = is_lost.then(|| self.registry.name(job.worker)).flatten().map(Box::from);
         let expires = ttl.map_or(u64::MAX, |ttl| now.saturating_add(ttl));
         self.shift(slot, |job| {
             job.state = ending.state;

@@ -212,6 +212,7 @@ impl Queue {
     }
 
     /// The job with this id, and where it lies.
+    #[inline]
     pub(super) fn lookup(&self, id: Id<'_>) -> Option<(Slot, Job<'_>)> {
         let slot = self.find(id)?;
         Some((slot, self.jobs.get(slot)?))
