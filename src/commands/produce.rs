@@ -161,7 +161,7 @@ pub fn enqueue(call: &mut Call<'_>) -> Result<(), Refusal> {
     })
 }
 
-/// `RQ.MENQUEUE queue [the options of RQ.ENQUEUE but ID] JOBS n payload [payload ...]`
+/// `RQ.MENQUEUE queue [the options of RQ.ENQUEUE but ID and UNIQUE] JOBS n payload [payload ...]`
 pub fn menqueue(call: &mut Call<'_>) -> Result<(), Refusal> {
     let enqueue = many(call.args())?;
     let limit = call.max_payload();

@@ -10,7 +10,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::harness::{Twin, show};
 use crate::queue::{
     Backoff, Claim, Delivery, Enqueue, Failure, GroupDefaults, GroupName, GroupPatch, Id, IfExists,
-    JobOptions, Op, Payloads, Rate, Recover, Scope, Serial, Settings, Stamp, State, TenantPatch, When, Who,
+    JobOptions, Op, Payloads, Rate, Recover, Scope, Serial, Settings, Stamp, State, TenantPatch, Unique,
+    Until, When, Who,
 };
 
 /// The distance of two instants, ms. Leases, delays and the like are multiples of it.
@@ -28,6 +29,8 @@ const W2: &[u8] = b"w2";
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Enqueue(&'static [u8], Option<When>, u8, Option<u64>),
+    /// With the one key that there is: until when, its window, and whether it replaces what waits.
+    Keyed(&'static [u8], Until, Option<u64>, bool),
     Claim(&'static [u8], usize),
     Ack(Which, &'static [u8], bool),
     Fail(Which, &'static [u8], Failure),
@@ -117,6 +120,11 @@ impl Node {
                 priority,
                 options: JobOptions { deadline, ..JobOptions::default() },
             }),
+            Call::Keyed(id, until, window, debounce) => {
+                let Op::Enqueue(plain) = self.op(Call::Enqueue(id, None, 0, None)) else { unreachable!() };
+                let unique = Some(Box::new(Unique { key: b"k", until, window, debounce }));
+                Op::Enqueue(Enqueue { unique, ..plain })
+            }
             Call::Claim(worker, count) => Op::Claim(Claim { worker, count, lease: None }),
             Call::Ack(which, job, result) => Op::Ack {
                 delivery: self.delivery(which, job),
@@ -264,6 +272,32 @@ fn leases_tokens_and_budgets() {
             Release(Last, A),
             Extend(Last, A),
             Recover(W1, true),
+            Sweep(1),
+            Tick,
+        ],
+        groups: NAMELESS,
+        ticks: 3,
+        depth: 8,
+    });
+}
+
+#[test]
+fn one_job_with_a_key() {
+    use Call::*;
+    use Which::*;
+    explore(&World {
+        settings: Settings { crashes: Some(0), attempts: Some(1), ..settings() },
+        calls: vec![
+            Keyed(A, Until::Finished, Some(2 * INSTANT), false),
+            Keyed(B, Until::Started, None, false),
+            Keyed(B, Until::Started, Some(INSTANT), true),
+            Claim(W1, 1),
+            Ack(Last, A, false),
+            Fail(Last, B, Failure::Retry),
+            Undo(Last, B),
+            Cancel(A),
+            RedriveAll,
+            Purge(State::Done),
             Sweep(1),
             Tick,
         ],
