@@ -332,6 +332,7 @@ fn ship(replica: &mut Queue, op: &Op<'_>) {
 }
 
 const WORKERS: [&[u8]; 4] = [b"w1", b"w2", b"w3", b"\0\xff"];
+const KEYS: [&[u8]; 3] = [b"k", b"l", b"\0\xff"];
 const IDS: [&[u8]; 8] = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"];
 const GROUPS: [GroupName<'static>; 6] = [
     GroupName { tenant: b"", group: b"" },
@@ -507,19 +508,27 @@ impl<'a> Script<'a> {
     fn enqueue(&mut self, kind: u8) -> Op<'a> {
         let is_plain = kind < 64;
         let id = self.next();
+        let unique = (id >= 160).then(|| {
+            Box::new(Unique {
+                key: KEYS[id % KEYS.len()],
+                until: Until::ALL[id / 2 % 2],
+                window: [None, Some(1), Some(3_600_000), Some(DURATION_MS_MAX)][id / 4 % 4],
+                debounce: id / 16 % 2 == 0,
+            })
+        });
         let id = (id < 128).then(|| {
             let if_exists = [IfExists::Refuse, IfExists::Keep, IfExists::Replace][id / 16 % 3];
             (IDS[id % IDS.len()], if_exists)
         });
         let payload = self.bytes();
         let payloads = match (id, is_plain) {
-            (None, false) => Payloads::Many(vec![payload; self.next() % 4 + 1]),
+            (None, false) if unique.is_none() => Payloads::Many(vec![payload; self.next() % 4 + 1]),
             _ => Payloads::One(payload),
         };
         Op::Enqueue(Enqueue {
             payloads,
             id,
-            unique: None,
+            unique,
             group: self.pick(&GROUPS),
             when: if is_plain { None } else { self.some(Self::when) },
             priority: if is_plain { 0 } else { self.pick(&[0, 1, 255]) },
