@@ -3,8 +3,8 @@
 
 use super::memory::{live, peak_of};
 use crate::queue::{
-    Claim, Delivery, Effects, Enqueue, GroupName, Id, JobOptions, Op, Outcome, Payloads, Queue, Serial,
-    Settings, Stamp, Start, State, Unique, Until, When,
+    Claim, Delivery, Effects, Enqueue, GroupName, Id, IfExists, JobOptions, Op, Outcome, Payloads, Queue,
+    Serial, Settings, Stamp, Start, State, Unique, Until, When,
 };
 
 const CLOCK: Stamp = Stamp { now: 1_000_000, wall: 1_700_000_000_000, serial: Serial::NONE };
@@ -163,6 +163,48 @@ fn what_stays_of_many_sizes_takes_little() {
     let left = live() - before;
     assert_eq!(queue.count(State::Ready), 195 + 305);
     assert!(left < full / 15, "{left} of {full} bytes left for 500 of 20,000");
+    queue.audit().unwrap();
+}
+
+/// When most jobs go, those left are moved to where their room can be shared; by id and by key they are found all the same.
+#[test]
+fn jobs_that_are_moved_keep_their_names() {
+    let mut queue = Queue::new(Settings { result_ttl: Some(0), ..Settings::default() }, CLOCK);
+    let names: Vec<String> = (0..8_000).map(|number| format!("name {number}")).collect();
+    let ask = |queue: &mut Queue, id: Option<usize>, key: usize| {
+        let unique =
+            Unique { key: names[key].as_bytes(), until: Until::Finished, window: None, debounce: false };
+        let enqueue = Enqueue {
+            payloads: Payloads::One(&[7; 100]),
+            id: id.map(|id| (names[id].as_bytes(), IfExists::Refuse)),
+            unique: Some(Box::new(unique)),
+            group: GroupName::default(),
+            when: None,
+            priority: 0,
+            options: JobOptions::default(),
+        };
+        run(queue, &Op::Enqueue(enqueue))
+    };
+    for number in 0..8_000 {
+        ask(&mut queue, Some(number), number);
+    }
+    let slots = |queue: &Queue| {
+        let left = (0..8_000).step_by(40);
+        left.map(|number| queue.find(Id::Custom(names[number].as_bytes())).unwrap()).collect::<Vec<_>>()
+    };
+    let before = slots(&queue);
+    for from in (0..8_000).step_by(1_000) {
+        let ids = (from..from + 1_000).filter(|number| number % 40 > 0);
+        let ids = ids.map(|number| Id::Custom(names[number].as_bytes())).collect();
+        run(&mut queue, &Op::Cancel { ids });
+    }
+    let moved = slots(&queue).iter().zip(&before).filter(|(now, before)| now != before).count();
+    assert!(moved > 100, "{moved} jobs were moved");
+    for number in (0..8_000).step_by(40) {
+        let id = names[number].as_bytes().into();
+        assert_eq!(ask(&mut queue, None, number), Outcome::Duplicate { id, replaced: false });
+    }
+    assert!(matches!(ask(&mut queue, None, 1), Outcome::Enqueued { .. }));
     queue.audit().unwrap();
 }
 
