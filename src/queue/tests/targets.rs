@@ -513,7 +513,7 @@ impl<'a> Script<'a> {
                 key: KEYS[id % KEYS.len()],
                 until: Until::ALL[id / 2 % 2],
                 window: [None, Some(1), Some(3_600_000), Some(DURATION_MS_MAX)][id / 4 % 4],
-                debounce: id / 16 % 2 == 0,
+                debounce: (id / 16).is_multiple_of(2),
             })
         });
         let id = (id < 128).then(|| {
