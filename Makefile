@@ -265,13 +265,14 @@ sanitize: deps ## run the server tests with AddressSanitizer (Linux; ARGS=<filte
 	@rm -rf build/sanitize && mkdir -p build/sanitize
 	@printf '%s\n' '#!/bin/sh' \
 		"export ASAN_OPTIONS=log_path=$(CURDIR)/build/sanitize/found:detect_leaks=$(or $(LEAKS),0):allocator_may_return_null=1:handle_segv=0:allow_user_segv_handler=1" \
-		"export LD_PRELOAD=$$(cc -print-file-name=libasan.so)" \
+		"export LD_PRELOAD=$$(cc -print-file-name=libasan.so)"'$${LD_PRELOAD:+:$$LD_PRELOAD}' \
 		"exec $$(command -v redis-server) \"\$$@\"" >build/sanitize/redis-server
 	@chmod +x build/sanitize/redis-server && build/sanitize/redis-server --version
-	@failed=''; RQ_SERVERS='$(CURDIR)/build/sanitize/redis-server' RQ_SOAK='$(SOAK)' \
+	@ln -s "$$(command -v redis-check-aof)" build/sanitize/redis-check-aof
+	@failed=''; RQ_SANITIZED=1 RQ_SERVERS='$(CURDIR)/build/sanitize/redis-server' RQ_SOAK='$(SOAK)' \
 		RQ_MODULE='$(TARGET)/sanitize/$(HOST)/release/libredis_rq.$(LIBEXT)' \
 		$(CARGO) test --test server -- $(ARGS) || failed=1; \
-	if ls build/sanitize/found.* >/dev/null 2>&1; then head -40 build/sanitize/found.*; exit 1; fi; \
+	if grep -qs ERROR build/sanitize/found.*; then head -40 build/sanitize/found.*; exit 1; fi; \
 	echo 'AddressSanitizer found nothing'; [ -z "$$failed" ]
 
 .PHONY: lint

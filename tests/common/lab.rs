@@ -141,7 +141,8 @@ fn run_one(binary: PathBuf, module: PathBuf, test: fn(&Lab)) -> Result<(), Faile
         Ok(()) => String::new(),
         Err(payload) => {
             let text = payload.downcast_ref::<String>().map(String::as_str);
-            text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_string()
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
+            format!("it panicked: {text}")
         }
     };
     for (server, log) in lab.logs() {
