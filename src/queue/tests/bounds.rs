@@ -254,6 +254,8 @@ fn a_hundred_thousand_keys() {
     assert!(peaks[1] < 1_000 && peaks[0] < EACH * 5 && peaks[2] < EACH * 5, "{peaks:?} bytes at once");
     let (shown, used) = (queue.memory(), live() - before);
     assert!(shown > used * 7 / 10 && shown < used * 13 / 10, "{shown} shown, {used} used");
+    // A payload of 100 bytes, a key of 38, and about 200 for having one.
+    assert!(used < 400 * KEYS as usize, "{} bytes each", used / KEYS as usize);
     for _ in 0..KEYS / 1_000 {
         let (_, most) = peak_of(|| run(&mut queue, &Op::Purge { state: State::Ready, count: 1_000 }));
         assert!(most < EACH * 10, "{most} bytes at once");
