@@ -99,7 +99,7 @@ fn write_error(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ),
         Error::OutputFull => write!(
             f,
-            "FULL the output of this run has MAXOUTPUT bytes or {OUTPUT_CHUNKS_MAX} chunks; emit less, or raise it with RQ.QUEUE.SET"
+            "FULL this chunk goes beyond the MAXOUTPUT bytes (RQ.QUEUE.SET) or the {OUTPUT_CHUNKS_MAX} chunks of a run's output; go on without"
         ),
         // The state is the second word: programs read it.
         Error::Exists(state) => {

@@ -523,7 +523,7 @@ def parser(speed):
 
     command = add("worker", work, "forward until SIGTERM")
     command.add_argument("--places", type=int, default=8, help="requests at once")
-    command.add_argument("--lease", type=time_of, default="30s", help="after so long a killed worker's records are another's")
+    command.add_argument("--lease", type=milliseconds, default="30s", help="after so long a killed worker's records are another's")
     command.add_argument("--timeout", type=float, default=20.0, help="seconds for an answer, if the endpoint says nothing else")
     command.add_argument("--give-up", type=time_of, default="7d", help="a record that no one answered for so long is dead")
 
@@ -546,7 +546,7 @@ def parser(speed):
 
 
 def main():
-    speed = float(os.getenv("FORWARDER_SPEED", "1"))  # back-offs, leases and the like are so many times shorter: to try it out
+    speed = float(os.getenv("FORWARDER_SPEED", "1"))  # back-offs and the like are so many times shorter, leases not: to try it out
     commands = parser(speed)
     options = commands.parse_args()
     if getattr(options, "endpoint", None) is not None and getattr(options, "domain", None) is None:
