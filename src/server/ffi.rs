@@ -815,8 +815,7 @@ unsafe extern "C" fn on_unblock_timeout(
         || (),
         || {
             let handle = rm!(RedisModule_GetBlockedClientHandle(ctx.raw) or ptr::null_mut());
-            ctx.out().null();
-            waiters::ended(ctx.main(), BlockedId(handle.addr()));
+            waiters::ended(ctx.main(), BlockedId(handle.addr()), Some(&mut ctx.out()));
         },
     );
     OK
@@ -829,7 +828,7 @@ unsafe extern "C" fn on_disconnect(
 ) {
     // SAFETY: called by the server on its main thread.
     let main = unsafe { Ctx::new(ctx) }.main();
-    guarded(c"a disconnect", || (), || waiters::ended(main, BlockedId(handle.addr())));
+    guarded(c"a disconnect", || (), || waiters::ended(main, BlockedId(handle.addr()), None));
 }
 
 /// An answered client got its reply, or is gone.

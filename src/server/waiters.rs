@@ -63,12 +63,18 @@ pub fn block(ctx: Ctx<'_>, names: Vec<Box<[u8]>>, want: Want, ms: u64) -> bool {
     true
 }
 
-/// The server ends the wait of a client that still waits.
-pub fn ended(main: Main, key: BlockedId) {
+/// The server ends the wait of a client that still waits. `out`: its reply, as if its time were over; `None` if the server
+/// gives one itself, or there is nobody to have it.
+pub fn ended(main: Main, key: BlockedId, out: Option<&mut dyn Out>) {
     let waiter = STATE.with(main, |state| {
         let number = state.waits.number(key)?;
         state.waits.take(number)
     });
+    match (&waiter, out) {
+        (Some(waiter), Some(out)) => write_nothing(main, &waiter.want, out),
+        (None, Some(out)) => out.null(),
+        (_, None) => {}
+    }
     if let Some(waiter) = waiter {
         forget(main, &waiter.handle);
         waiter.handle.let_go(main);
@@ -97,13 +103,18 @@ pub fn unanswered(main: Main, client: ClientId) {
 
 /// The wait is over without anything.
 fn answer_nothing(main: Main, waiter: Waiter<Blocked>) {
-    waiter.handle.reply(main, |out| match &waiter.want {
+    waiter.handle.reply(main, |out| write_nothing(main, &waiter.want, out));
+    release(main, waiter.handle);
+}
+
+/// What one is told who waited in vain.
+fn write_nothing(main: Main, want: &Want, out: &mut dyn Out) {
+    match want {
         Want::Job(WantJob { news: News::Output { place, .. }, .. }) => {
-            write_output(main, &still(*place), out)
+            write_output(main, &still(*place), out);
         }
         Want::Job(_) | Want::Claim(_) => out.null(),
-    });
-    release(main, waiter.handle);
+    }
 }
 
 /// Ends the wait of one, if it still waits, for a queue that lives elsewhere now. Who wants work asks again anyway; who
