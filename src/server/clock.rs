@@ -19,6 +19,12 @@ pub fn boot_ms() -> u64 {
     u64::try_from(read(BOOT) / MS).unwrap_or(0)
 }
 
+/// As [`boot_ms`], in microseconds: to see how long something takes.
+#[must_use]
+pub fn boot_us() -> u64 {
+    u64::try_from(read(BOOT) / 1_000).unwrap_or(0)
+}
+
 /// Unix ms. May step.
 #[must_use]
 pub fn wall_ms() -> u64 {

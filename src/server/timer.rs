@@ -46,6 +46,13 @@ const RUNS_MAX: usize = 16;
 /// Smallest slice of a sweep.
 const SLICE_MIN: usize = 64;
 
+/// A slice is settled in pieces of so many items...
+const PIECE: usize = 250;
+
+/// ... and no further piece is begun after so many microseconds: items that nobody has touched for long may take many times
+/// as long as others.
+const PIECES_US: u64 = 500;
+
 /// How often a state is looked at again in which nothing may be written, in ms.
 const RETRY_MS: u64 = 50;
 
@@ -325,7 +332,7 @@ fn settle(ctx: Ctx<'_>, db: i32, name: &[u8], slice: usize) -> bool {
         return false;
     };
     value.prepare(main);
-    let swept = sweep(ctx, own.get(), value, slice);
+    let swept = sweep_in_pieces(ctx, own.get(), value, slice);
     let forgot = forget(ctx, db, own.get(), value);
     // Also when nothing was swept: a rate may allow more now.
     let (served, is_more) = waiters::serve(ctx, own.get(), value);
@@ -355,6 +362,17 @@ enum Swept {
     NotDue,
     NothingButDue,
     Something,
+}
+
+fn sweep_in_pieces(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value, limit: usize) -> Swept {
+    let begin = clock::boot_us();
+    let swept = sweep(ctx, name, value, limit.min(PIECE));
+    let (mut last, mut left) = (swept, limit.saturating_sub(PIECE));
+    while last == Swept::Something && left > 0 && clock::boot_us().saturating_sub(begin) < PIECES_US {
+        last = sweep(ctx, name, value, left.min(PIECE));
+        left = left.saturating_sub(PIECE);
+    }
+    swept
 }
 
 fn sweep(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value, limit: usize) -> Swept {
