@@ -45,6 +45,34 @@ pub fn enqueue(client: &mut Client, queue: &str, payload: impl ToArg) -> String 
     crate::cmd!(client, "RQ.ENQUEUE", queue, payload).text()
 }
 
+/// The ways in which the waiting job of the queue "q" can be gone, together with its queue or alone: see [`vanish`].
+pub const VANISHINGS: [&str; 11] = [
+    "PURGE", "DEL", "UNLINK", "SET", "FLUSHALL", "FLUSHDB", "RENAME", "MOVE", "SWAPDB", "PEXPIRE", "RESTORE",
+];
+
+/// Makes it go in one of the [`VANISHINGS`].
+#[track_caller]
+pub fn vanish(c: &mut Client, how: &str) {
+    use crate::cmd;
+    match how {
+        "PURGE" => cmd!(c, "RQ.PURGE", "q", "ready"),
+        "DEL" | "UNLINK" => cmd!(c, how, "q"),
+        "SET" => cmd!(c, "SET", "q", "x"),
+        "FLUSHALL" => cmd!(c, "FLUSHALL"),
+        "FLUSHDB" => cmd!(c, "FLUSHDB", "ASYNC"),
+        "RENAME" => cmd!(c, "RENAME", "q", "r"),
+        "MOVE" => cmd!(c, "MOVE", "q", 1),
+        "SWAPDB" => cmd!(c, "SWAPDB", 0, 1),
+        "PEXPIRE" => cmd!(c, "PEXPIRE", "q", 1),
+        "RESTORE" => {
+            enqueue(c, "another", "y");
+            let dump = cmd!(c, "DUMP", "another");
+            cmd!(c, "RESTORE", "q", 0, dump.bytes(), "REPLACE")
+        }
+        other => panic!("no way: {other}"),
+    };
+}
+
 /// Claims one job, which must be there.
 #[track_caller]
 pub fn claim(client: &mut Client, queue: &str, worker: &str) -> Job {

@@ -320,30 +320,12 @@ fn a_reader_never_hangs(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
     assert!(cmd!(c, "RQ.READ", "none", "j", "BLOCK", 0).is_nil());
-    for how in [
-        "PURGE", "DEL", "UNLINK", "SET", "FLUSHALL", "FLUSHDB", "RENAME", "MOVE", "SWAPDB", "PEXPIRE",
-        "RESTORE",
-    ] {
+    for how in VANISHINGS {
         cmd!(c, "FLUSHALL");
         let id = enqueue(&mut c, "q", "x");
         assert!(cmd!(c, "RQ.READ", "q", "unknown", "BLOCK", 0).is_nil());
         let mut reader = reader(&server, &id, "0");
-        match how {
-            "PURGE" => cmd!(c, "RQ.PURGE", "q", "ready"),
-            "SET" => cmd!(c, "SET", "q", "x"),
-            "FLUSHALL" => cmd!(c, "FLUSHALL"),
-            "FLUSHDB" => cmd!(c, "FLUSHDB", "ASYNC"),
-            "RENAME" => cmd!(c, "RENAME", "q", "r"),
-            "MOVE" => cmd!(c, "MOVE", "q", 1),
-            "SWAPDB" => cmd!(c, "SWAPDB", 0, 1),
-            "PEXPIRE" => cmd!(c, "PEXPIRE", "q", 1),
-            "RESTORE" => {
-                enqueue(&mut c, "another", "y");
-                let dump = cmd!(c, "DUMP", "another");
-                cmd!(c, "RESTORE", "q", 0, dump.bytes(), "REPLACE")
-            }
-            _ => cmd!(c, how, "q"),
-        };
+        vanish(&mut c, how);
         let reply = reader.read();
         assert!(reply.is_nil() || (how == "SET" && matches!(reply, Reply::Error(_))), "{how}: {reply:?}");
     }

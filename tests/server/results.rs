@@ -115,40 +115,13 @@ fn a_waiter_never_hangs(lab: &Lab) {
     let server = lab.server();
     let mut c = server.client();
     assert!(cmd!(c, "RQ.RESULT", "none", "j", "BLOCK", 0).is_nil());
-    for how in [
-        "PURGE",
-        "DEL",
-        "UNLINK",
-        "SET",
-        "FLUSHALL",
-        "FLUSHDB ASYNC",
-        "RENAME",
-        "MOVE",
-        "SWAPDB",
-        "PEXPIRE",
-        "RESTORE",
-    ] {
+    for how in VANISHINGS {
         cmd!(c, "FLUSHALL");
         let id = enqueue(&mut c, "q", "x");
         let mut waiter = server.client();
         send!(waiter, "RQ.RESULT", "q", id, "BLOCK", 0);
         until_blocked(&server, 1);
-        match how {
-            "PURGE" => cmd!(c, "RQ.PURGE", "q", "ready"),
-            "DEL" | "UNLINK" => cmd!(c, how, "q"),
-            "SET" => cmd!(c, "SET", "q", "x"),
-            "FLUSHALL" => cmd!(c, "FLUSHALL"),
-            "RENAME" => cmd!(c, "RENAME", "q", "r"),
-            "MOVE" => cmd!(c, "MOVE", "q", 1),
-            "SWAPDB" => cmd!(c, "SWAPDB", 0, 1),
-            "PEXPIRE" => cmd!(c, "PEXPIRE", "q", 1),
-            "RESTORE" => {
-                enqueue(&mut c, "another", "y");
-                let dump = cmd!(c, "DUMP", "another");
-                cmd!(c, "RESTORE", "q", 0, dump.bytes(), "REPLACE")
-            }
-            _ => cmd!(c, "FLUSHDB", "ASYNC"),
-        };
+        vanish(&mut c, how);
         let start = Instant::now();
         let reply = waiter.read();
         assert!(reply.is_nil() || matches!(reply, Reply::Error(_)), "{how}: {reply:?}");
