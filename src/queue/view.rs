@@ -646,12 +646,6 @@ impl Queue {
         self.jobs.get(slot).map(|job| JobView::new(self, job))
     }
 
-    /// What a claim would be handed now, if anything.
-    #[must_use]
-    pub fn next(&self) -> Option<Next> {
-        self.next_at(self.clock.now)
-    }
-
     /// What a claim would be handed at `now` on the duration clock, if anything. A rate may have
     /// been used up at the queue's clock, and be free again by then.
     #[must_use]

@@ -267,7 +267,7 @@ impl World {
 
     /// Who has something ready and is not served is held for a reason that will end, or that somebody set.
     fn check_holds(&self) {
-        let served = self.queue.next().is_some();
+        let served = self.queue.next_at(self.queue.now()).is_some();
         for group in self.queue.groups_after(None) {
             if group.count(State::Ready) == 0 || served {
                 continue;

@@ -291,7 +291,11 @@ impl Twin {
         same!(queue.oldest_ready(), ready.iter().map(|&at| model.jobs[at].since).min(), "oldest ready");
         let next = model.first_in_line().filter(|_| model.hold_of_queue(model.now).is_none());
         let next = next.map(|at| model.jobs[at].crashes > 0);
-        same!(queue.next().map(|next| next.lapsed_before), next, "next, and whether it lapsed before");
+        same!(
+            queue.next_at(queue.now()).map(|next| next.lapsed_before),
+            next,
+            "next, and whether it lapsed before"
+        );
 
         self.check_recent()?;
         self.check_groups()?;

@@ -275,7 +275,7 @@ fn use_all_over(queue: &mut Queue) {
     ]);
     for op in &ops {
         let _ = queue.apply(op, &mut Effects::default());
-        let _ = (queue.next_wakeup(), queue.next(), queue.oldest_ready(), queue.memory());
+        let _ = (queue.next_wakeup(), queue.next_at(queue.now()), queue.oldest_ready(), queue.memory());
         if let Err(error) = queue.audit() {
             panic!("after {op:?}: {error}");
         }
