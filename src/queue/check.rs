@@ -173,16 +173,18 @@ impl Queue {
     /// I4: what workers hold is what is active, each with its own token.
     fn audit_registry(&self, active: usize) -> Result<(), String> {
         let mut held = 0usize;
-        for (number, worker) in self.registry.numbered() {
+        for (place, worker) in self.registry.iter() {
             hold!(
-                self.registry.number(&worker.name) == Some(number),
-                "I2: a worker is not found by its name"
+                self.registry.find(&worker.name) == Some(place)
+                    && self.registry.numbered(worker.number) == Some(place),
+                "I2: a worker is not found by its name or its number"
             );
             hold!(worker.first_seen <= self.clock.now, "a worker was first seen in the future");
             let mut last = Serial::NONE;
             for slot in worker.held.iter() {
                 let job = self.jobs.get(slot).filter(|job| job.state == State::Active);
-                let token = job.filter(|job| job.worker == number && job.token > last).map(|job| job.token);
+                let token =
+                    job.filter(|job| job.worker.slot() == place && job.token > last).map(|job| job.token);
                 last =
                     token.ok_or_else(|| format!("I4: behind {last}, a worker holds what is not its own"))?;
             }

@@ -6,7 +6,7 @@ use super::job::{Draft, Fields, Job, Reason, Slot, State};
 use super::limits::{self, clip};
 use super::mover::Ending;
 use super::op::{Claim, Delivery, Effects, Failure, Held, Outcome};
-use super::registry::WorkerNo;
+use super::registry::{Holder, Worker, WorkerSlot};
 use super::serial::Serial;
 use super::store::DELIVERIES_MAX;
 use super::{Error, Queue, backoff};
@@ -40,14 +40,11 @@ impl Queue {
     /// As [`Self::delivery`], and a sign of life of its owner.
     pub(super) fn current(&mut self, delivery: Delivery<'_>) -> Result<Slot, Error> {
         let slot = self.delivery(delivery)?;
-        self.owner_seen(slot);
-        Ok(slot)
-    }
-
-    fn owner_seen(&mut self, slot: Slot) {
-        if let Some(worker) = self.jobs.get(slot).map(|job| job.worker) {
-            self.registry.seen_number(worker, self.clock.now);
+        let now = self.clock.now;
+        if let Some(worker) = self.owner(slot) {
+            worker.seen(now);
         }
+        Ok(slot)
     }
 
     fn is_cancelling(&self, slot: Slot) -> bool {
@@ -113,7 +110,7 @@ impl Queue {
         self.groups.get(group)?.ready.first()
     }
 
-    fn deliver(&mut self, slot: Slot, group: GroupNo, worker: WorkerNo, lease: Option<u64>) {
+    fn deliver(&mut self, slot: Slot, group: GroupNo, worker: WorkerSlot, lease: Option<u64>) {
         let token = self.take_serial();
         let now = self.clock.now;
         self.gate.pass(self.settings.rate, now);
@@ -125,7 +122,7 @@ impl Queue {
             job.at = now.saturating_add(lease);
             job.touched = now;
             job.token = token;
-            job.worker = worker;
+            job.worker = Holder::active(worker);
             job.deliveries = job.deliveries.saturating_add(1).min(DELIVERIES_MAX);
         });
         self.totals.delivered = self.totals.delivered.wrapping_add(1);
@@ -196,8 +193,8 @@ impl Queue {
         let has_result = result.is_some() || job.output().is_some();
         fx.changed = true;
         self.recent.ran(self.clock.now.saturating_sub(job.touched));
-        if let Some(worker) = self.registry.get_mut(job.worker) {
-            worker.last_seen = worker.last_seen.max(self.clock.now);
+        if let Some(worker) = self.registry.get_mut(job.worker.slot()) {
+            worker.seen(self.clock.now);
             worker.done = worker.done.saturating_add(1);
         }
         self.tell_troubled(slot, |group, told, token| {
@@ -215,9 +212,9 @@ impl Queue {
     }
 
     /// The worker that holds an active job.
-    pub(super) fn owner(&mut self, slot: Slot) -> Option<&mut super::registry::Worker> {
-        let worker = self.jobs.get(slot)?.worker;
-        self.registry.get_mut(worker)
+    pub(super) fn owner(&mut self, slot: Slot) -> Option<&mut Worker> {
+        let job = self.jobs.get(slot).filter(|job| job.state == State::Active)?;
+        self.registry.get_mut(job.worker.slot())
     }
 
     pub(super) fn fail(

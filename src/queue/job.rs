@@ -6,7 +6,7 @@ use super::group::GroupNo;
 use super::limits::{FAILURES_KEPT, NAME_BYTES_MAX};
 use super::op::Until;
 use super::output::Output;
-use super::registry::WorkerNo;
+use super::registry::Holder;
 use super::serial::{Id, Serial};
 use super::settings::JobOptions;
 use super::slab::Number;
@@ -116,8 +116,8 @@ pub(super) struct Fields {
     pub touched: u64,
     /// Token of the current delivery (active) or the last one; `NONE` before the first.
     pub token: Serial,
-    /// Owner, when active.
-    pub worker: WorkerNo,
+    /// Its owner, when active, or the last one.
+    pub worker: Holder,
     /// How often it was handed out, over all its lives; at most [`DELIVERIES_MAX`].
     pub deliveries: u32,
     pub spent: Spent,
@@ -292,7 +292,7 @@ impl Fields {
             enqueued: now,
             touched: 0,
             token: Serial::NONE,
-            worker: WorkerNo(0),
+            worker: Holder(0),
             deliveries: 0,
             spent: Spent { attempts: 0, crashes: 0, refusals: 0 },
             state: State::Ready,

@@ -421,8 +421,10 @@ impl Queue {
     /// Notes that a worker asked for work. This server's own knowledge, not part of the queue's
     /// persisted state: an idle claim is no write.
     pub fn note_seen(&mut self, worker: &[u8], now: u64) {
-        if let Some(number) = self.registry.number(worker) {
-            self.registry.seen_number(number, now);
+        if let Some(slot) = self.registry.find(worker)
+            && let Some(worker) = self.registry.get_mut(slot)
+        {
+            worker.seen(now);
         }
     }
 

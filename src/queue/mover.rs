@@ -3,6 +3,7 @@
 use super::group::GroupNo;
 use super::job::{Draft, Job, Reason, Slot, State};
 use super::op::{Effects, Ended};
+use super::registry::Holder;
 use super::{Error, Queue, limits};
 
 /// What a job is counted as in its group.
@@ -59,7 +60,14 @@ impl Queue {
     /// Changes a job in any way but its ids and its key, and moves it to where it then belongs.
     pub(super) fn shift(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) {
         let Some(before) = self.unlink(slot) else { return };
-        self.edit(slot, change);
+        let registry = &self.registry;
+        self.jobs.edit(slot, |job| {
+            let owner = registry.number_of(job);
+            change(job);
+            if job.state != State::Active {
+                job.worker = Holder::last(owner);
+            }
+        });
         let after = self.link(slot);
         self.count_as(Some(before), after);
         self.refresh_group(before.group);
@@ -106,7 +114,8 @@ impl Queue {
             return;
         }
         let is_lost = job.state == State::Active && ending.state == State::Dead;
-        let last_worker = is_lost.then(|| self.registry.name(job.worker)).flatten().map(Box::from);
+        let last_worker =
+            is_lost.then(|| self.registry.get(job.worker.slot())).flatten().map(|worker| worker.name.clone());
         let expires = ttl.map_or(u64::MAX, |ttl| now.saturating_add(ttl));
         self.shift(slot, |job| {
             job.state = ending.state;
@@ -206,7 +215,7 @@ impl Queue {
             self.timed.deadlines.remove((deadline, job.arrival), slot, jobs.deadline_of());
         }
         if job.state == State::Active
-            && let Some(worker) = self.registry.get_mut(job.worker)
+            && let Some(worker) = self.registry.get_mut(job.worker.slot())
         {
             worker.held.remove(job.token, slot, jobs.token_of());
         }
@@ -234,7 +243,7 @@ impl Queue {
             self.soonest = self.soonest.min(deadline);
         }
         if job.state == State::Active
-            && let Some(worker) = self.registry.get_mut(job.worker)
+            && let Some(worker) = self.registry.get_mut(job.worker.slot())
         {
             worker.held.insert(job.token, slot, jobs.token_of());
         }

@@ -10,7 +10,7 @@ use super::limits::{
 };
 use super::output::Output;
 use super::rate::Bucket;
-use super::registry::{Worker, WorkerNo};
+use super::registry::{Holder, Worker, WorkerNo};
 use super::serial::{Id, Serial};
 use super::settings::{GroupSettings, TenantSettings};
 use super::stats::{Minute, Recent, Span};
@@ -155,8 +155,8 @@ impl Queue {
     /// Everything but the jobs.
     #[must_use]
     pub fn header(&self) -> Header {
-        let workers = self.registry.numbered().map(|(number, worker)| WorkerRecord {
-            number: number.0,
+        let workers = self.registry.iter().map(|(_, worker)| WorkerRecord {
+            number: worker.number.0,
             name: worker.name.clone(),
             first_seen: worker.first_seen,
             done: worker.done,
@@ -232,7 +232,7 @@ impl Queue {
             enqueued: job.enqueued,
             touched: job.touched,
             token: job.token,
-            worker: job.worker.0,
+            worker: self.registry.number_of(job).0,
             deliveries: job.deliveries,
             attempts: job.spent.attempts,
             crashes: job.spent.crashes,
@@ -306,6 +306,7 @@ impl Builder {
                 return Err("a worker is out of range".into());
             }
             let worker = Worker {
+                number: WorkerNo(number),
                 name: worker.name,
                 first_seen: worker.first_seen,
                 last_seen: header.clock.now,
@@ -314,7 +315,7 @@ impl Builder {
                 crashed: worker.crashed,
                 held: Default::default(),
             };
-            queue.registry.add(WorkerNo(number), worker).ok_or("a worker is there twice")?;
+            queue.registry.add(worker).ok_or("a worker is there twice")?;
         }
         queue.registry.set_next_number(header.next_worker);
         Ok(Self { queue, jobs: header.jobs, tenants: header.tenants, groups: header.groups })
@@ -371,10 +372,13 @@ impl Builder {
     /// # Errors
     /// What is wrong with it.
     pub fn push(&mut self, record: &JobRecord<'_>) -> Result<(), String> {
-        let worker = WorkerNo(record.worker);
+        let mut worker = Holder::last(WorkerNo(record.worker));
         if record.state == State::Active {
-            let holder = self.queue.registry.get(worker).ok_or("an active job without a worker")?;
-            if holder.held.get(record.token, self.queue.jobs.token_of()).is_some() {
+            let registry = &self.queue.registry;
+            let owner = registry.numbered(worker.number()).ok_or("an active job without a worker")?;
+            worker = Holder::active(owner);
+            let held = registry.get(owner).map(|owner| &owner.held);
+            if held.is_some_and(|held| held.get(record.token, self.queue.jobs.token_of()).is_some()) {
                 return Err(format!("token {} is there twice", record.token));
             }
         }

@@ -17,7 +17,7 @@ use super::chunk::{
     ACKED, CANCELLING, Chunk, ENTRY_BITS, FREE, HEAD, Head, LARGE, LARGE_ROOM, PLACE, STATE, WALL, room_for,
 };
 use super::job::{Draft, Fields, Job, More, Slot, Spent, allocated};
-use super::registry::WorkerNo;
+use super::registry::Holder;
 use super::serial::Serial;
 use super::slab::{Number, Slab};
 use super::timeline::Key;
@@ -25,7 +25,7 @@ use super::timeline::Key;
 /// Deliveries are counted up to here.
 pub(super) const DELIVERIES_MAX: u32 = (1 << DELIVERY_BITS) - 1;
 const DELIVERY_BITS: u32 = 24;
-/// Worker numbers are below this one.
+/// Worker numbers are below this one, and so are slots.
 pub(super) const WORKERS_MAX: u64 = 1 << 39;
 
 /// All jobs of a queue. Operations are O(1), or O(log n) in the number of chunks.
@@ -80,7 +80,7 @@ struct Life {
     at: u64,
     touched: u64,
     token: Serial,
-    /// The worker's number and the deliveries, all bits turned: never 0, as worker numbers have fewer.
+    /// The worker and the deliveries, all bits turned: never 0, as workers have fewer.
     run: NonZeroU64,
 }
 
@@ -118,9 +118,9 @@ impl Life {
     }
 
     /// The worker and the number of deliveries.
-    const fn run(&self) -> (WorkerNo, u32) {
+    const fn run(&self) -> (Holder, u32) {
         let run = !self.run.get();
-        (WorkerNo(run >> DELIVERY_BITS), (run & DELIVERIES_MAX as u64) as u32)
+        (Holder(run >> DELIVERY_BITS), (run & DELIVERIES_MAX as u64) as u32)
     }
 
     const fn is_unborn(fields: &Fields) -> bool {
@@ -556,7 +556,7 @@ mod tests {
     fn change(draft: &mut Draft, kind: u64) {
         match kind {
             0 => draft.at = u64::MAX,
-            1 => draft.worker = WorkerNo(WORKERS_MAX - 1),
+            1 => draft.worker = Holder(WORKERS_MAX - 1),
             2 => draft.deliveries = DELIVERIES_MAX,
             3 => draft.spent.crashes = u32::MAX,
             4 => draft.more().error = Some(Box::from(&b"text"[..])),

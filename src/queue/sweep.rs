@@ -1,11 +1,11 @@
 //! What comes by itself: due delays, lapsed leases, deadlines, expiry; and recovery, which is a
 //! lapse by request.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::job::{Reason, Slot, State};
 use super::op::{Effects, Outcome, Recover, Recovered, Who};
-use super::registry::WorkerNo;
+use super::registry::{WorkerNo, WorkerSlot};
 use super::{Queue, limits};
 
 impl Queue {
@@ -125,23 +125,27 @@ impl Queue {
     }
 
     pub(super) fn recover(&mut self, recover: &Recover<'_>, fx: &mut Effects<'_>) -> Outcome {
-        let workers = match &recover.who {
+        let named = |names: &[&[u8]]| {
+            let slots = names.iter().filter_map(|name| self.registry.find(name));
+            slots.filter_map(|slot| Some((self.registry.get(slot)?.number, slot))).collect()
+        };
+        // By order of their registration.
+        let workers: BTreeMap<WorkerNo, WorkerSlot> = match &recover.who {
             Who::Lapsed => return self.recover_lapsed(recover, fx),
-            Who::Named(names) => names.iter().filter_map(|name| self.registry.number(name)).collect(),
+            Who::Named(names) => named(names),
             Who::Except(names) => {
-                let spared: BTreeSet<WorkerNo> =
-                    names.iter().filter_map(|name| self.registry.number(name)).collect();
-                let holders = self.registry.numbered().filter(|(_, worker)| !worker.held.is_empty());
-                holders
-                    .map(|(number, _)| number)
-                    .filter(|number| !spared.contains(number))
-                    .collect::<BTreeSet<_>>()
+                let spared: BTreeMap<WorkerNo, WorkerSlot> = named(names);
+                let others = self
+                    .registry
+                    .iter()
+                    .filter(|(_, worker)| !worker.held.is_empty() && !spared.contains_key(&worker.number));
+                others.map(|(slot, worker)| (worker.number, slot)).collect()
             }
         };
         let mut recovered = Recovered::default();
-        for &number in &workers {
+        for &place in workers.values() {
             let left = recover.count.saturating_sub(recovered.taken);
-            let Some(worker) = self.registry.get(number) else { continue };
+            let Some(worker) = self.registry.get(place) else { continue };
             let held = worker.held.iter().take_while(|&slot| self.is_older(slot, recover));
             let slots: Vec<Slot> = held.take(left).collect();
             if !slots.is_empty() {
@@ -155,7 +159,7 @@ impl Queue {
                     self.give_back(slot, fx);
                 }
             }
-            let Some(worker) = self.registry.get(number) else { continue };
+            let Some(worker) = self.registry.get(place) else { continue };
             let remaining = match recover.before {
                 None => worker.held.len(),
                 // They have to be looked at one by one: a page of them is enough to say "more".
@@ -189,18 +193,16 @@ impl Queue {
         recovered.remaining = matching.len().saturating_sub(recover.count);
         matching.truncate(recover.count);
         recovered.taken = matching.len();
-        let mut by_worker = std::collections::BTreeMap::<WorkerNo, usize>::new();
+        let mut by_worker = BTreeMap::<WorkerNo, (Box<[u8]>, usize)>::new();
         for slot in matching {
-            if let Some(job) = self.jobs.get(slot) {
-                let taken = by_worker.entry(job.worker).or_default();
+            if let Some(worker) = self.owner(slot) {
+                let entry = by_worker.entry(worker.number);
+                let (_, taken) = entry.or_insert_with(|| (worker.name.clone(), 0));
                 *taken = taken.saturating_add(1);
             }
             self.lapse(slot, fx);
         }
-        let named = by_worker
-            .into_iter()
-            .filter_map(|(number, taken)| Some((self.registry.name(number)?.into(), taken)));
-        recovered.by_worker = named.collect();
+        recovered.by_worker = by_worker.into_values().collect();
         Outcome::Recovered(recovered)
     }
 }

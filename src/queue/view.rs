@@ -5,7 +5,7 @@ use super::gate::{Gate, Hold};
 use super::group::{Group, GroupName, GroupNo, Tenant, TenantNo, Terms};
 use super::job::{Failures, Job, Reason, Slot, State};
 use super::op::{Scope, Until};
-use super::registry::WorkerNo;
+use super::registry::{Worker, WorkerNo};
 use super::serial::{Id, Serial};
 use super::settings::{GroupDefaults, GroupSettings, JobOptions, Settings, TenantSettings};
 use super::stats::{self, Histogram, PerEvent};
@@ -227,7 +227,7 @@ impl<'q> JobView<'q> {
     #[must_use]
     pub fn worker(&self) -> Option<&'q [u8]> {
         if self.job.state == State::Active {
-            return self.queue.registry.name(self.job.worker);
+            return self.queue.registry.get(self.job.worker.slot()).map(|worker| &*worker.name);
         }
         self.job.more?.last_worker.as_deref()
     }
@@ -693,7 +693,7 @@ impl Queue {
 
     /// Workers by order of their registration.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
-        self.registry.iter()
+        self.registry.iter().map(|(_, worker)| worker.view())
     }
 
     /// Up to `count` workers by order of their registration, from a number on (0: the first), and
@@ -701,9 +701,10 @@ impl Queue {
     /// comes and goes.
     #[must_use]
     pub fn list_workers(&self, from: u64, count: usize) -> (Option<u64>, Vec<WorkerView<'_>>) {
-        let page: Vec<_> = self.registry.iter_from(from).take(count).collect();
-        let next = page.last().filter(|_| page.len() == count).map(|(last, _)| last.0.saturating_add(1));
-        (next, page.into_iter().map(|(_, worker)| worker).collect())
+        let page: Vec<_> = self.registry.iter_from(WorkerNo(from)).take(count).collect();
+        let last = page.last().filter(|_| page.len() == count);
+        let next = last.map(|(_, worker)| worker.number.0.saturating_add(1));
+        (next, page.into_iter().map(|(_, worker)| worker.view()).collect())
     }
 
     /// How many workers are registered.
@@ -715,7 +716,7 @@ impl Queue {
     /// One worker.
     #[must_use]
     pub fn worker(&self, name: &[u8]) -> Option<WorkerView<'_>> {
-        self.registry.view(name)
+        self.registry.named(name).map(Worker::view)
     }
 
     /// Approximate bytes on the heap. O(1).
@@ -811,7 +812,8 @@ impl Queue {
     /// Active jobs are listed by who holds them, since an extended lease moves them where they lie by that.
     fn list_active(&self, only: Only, after: Option<Cursor>, scan: &mut Scan) {
         let from = WorkerNo(after.map_or(0, |cursor| cursor.born));
-        for (number, worker) in self.registry.numbered_from(from) {
+        for (_, worker) in self.registry.iter_from(from) {
+            let number = worker.number;
             // Behind the cursor's place among what its own worker holds.
             let place = after.filter(|cursor| cursor.born == number.0);
             let place = place.map(|cursor| cursor.serial);

@@ -283,6 +283,23 @@ fn memory_that_is_shown_is_about_what_is_used() {
     }
 }
 
+/// The same of workers that hold a job each.
+#[test]
+fn memory_that_is_shown_includes_workers() {
+    const WORKERS: usize = 10_000;
+    let mut queue = Queue::new(Settings::default(), CLOCK);
+    enqueue(&mut queue, WORKERS, None);
+    let before = (queue.memory(), live());
+    for number in 0..WORKERS {
+        let worker = format!("host-{number:05}-{}", "x".repeat(number % 50));
+        run(&mut queue, &Op::Claim(Claim { worker: worker.as_bytes(), count: 1, lease: None }));
+    }
+    let (shown, used) = (queue.memory() - before.0, live() - before.1);
+    assert!(shown > used * 7 / 10 && shown < used * 13 / 10, "{shown} shown, {used} used");
+    assert!(used < 500 * WORKERS, "{} bytes each", used / WORKERS);
+    queue.audit().unwrap();
+}
+
 /// C06, C29: however much is due in the same millisecond, a slice settles what it was told to.
 #[test]
 fn a_sweep_settles_no_more_than_its_limit() {
