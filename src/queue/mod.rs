@@ -32,6 +32,7 @@ mod check;
 mod chunk;
 mod circuit;
 mod consume;
+mod digits;
 mod error;
 mod gate;
 mod group;

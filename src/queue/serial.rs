@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use super::digits;
+
 /// Bits of the sequence part.
 const SEQUENCE_BITS: u32 = 20;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
@@ -47,93 +49,60 @@ impl Serial {
 
     /// Reads the shown form. `None` unless it is exactly what [`fmt::Display`] writes.
     #[must_use]
-    #[inline]
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let (ms, rest) = canonical(text)?;
-        let (sequence, rest) = canonical(rest.strip_prefix(b"-")?)?;
-        (rest.is_empty() && ms <= u64::MAX >> SEQUENCE_BITS && sequence <= SEQUENCE_MASK)
+        // Behind zeros, so that eight digits at a time can be read.
+        let mut room = [b'0'; 24];
+        room.get_mut(24usize.checked_sub(text.len())?..)?.copy_from_slice(text);
+        let tail = u64::from_le_bytes(*room.last_chunk()?);
+        let dash = digits::last(tail, b'-')?;
+        let (ms, sequence) =
+            text.split_at_checked(text.len().checked_sub(8usize.checked_sub(dash as usize)?)?)?;
+        if !is_canonical(ms) || !is_canonical(sequence.get(1..)?) {
+            return None;
+        }
+        let (high, low) = room.get(dash as usize..)?.split_first_chunk()?;
+        let high = digits::read(u64::from_le_bytes(*high))?;
+        let low = digits::read(u64::from_le_bytes(*low.first_chunk()?))?;
+        let ms = high.saturating_mul(digits::LIMIT).saturating_add(low);
+        let sequence = digits::read(digits::zeros_before(tail, dash.saturating_add(1)))?;
+        (ms <= u64::MAX >> SEQUENCE_BITS && sequence <= SEQUENCE_MASK)
             .then_some(Self(ms << SEQUENCE_BITS | sequence))
     }
 
     /// Writes the shown form into `buffer` without allocating.
     #[must_use]
     pub fn write(self, buffer: &mut [u8; SHOWN_BYTES_MAX]) -> &[u8] {
-        let digits = put_digits(buffer, self.0 & SEQUENCE_MASK);
-        let (front, _) = buffer.split_at_mut(SHOWN_BYTES_MAX.saturating_sub(digits));
-        let Some((dash, front)) = front.split_last_mut() else { return &[] };
+        let (high, of_high) = digits::show(self.millis() / digits::LIMIT);
+        let (low, of_low) = digits::show(self.millis() % digits::LIMIT);
+        let (sequence, of_sequence) = digits::show(self.0 & SEQUENCE_MASK);
+        // Of 0 one digit is shown.
+        let blank = if of_high < 8 { of_high } else { of_low.min(7).saturating_add(8) };
+        let of_sequence = of_sequence.min(7);
+        let [ms @ .., dash, _, _, _, _, _, _, _, _] = buffer;
+        let (eights, _) = ms.as_chunks_mut();
+        if let [first, second] = eights {
+            (*first, *second) = (high.to_le_bytes(), low.to_le_bytes());
+        }
         *dash = b'-';
-        let start = front.len().saturating_sub(put_digits(front, self.millis()));
-        buffer.get(start..).unwrap_or_default()
+        if let Some(last) = buffer.last_chunk_mut() {
+            *last = (sequence >> of_sequence.saturating_mul(8)).to_le_bytes();
+        }
+        buffer.get(blank as usize..SHOWN_BYTES_MAX.saturating_sub(of_sequence as usize)).unwrap_or_default()
     }
 }
 
-/// Bytes in which every shown serial fits: 14 digits, a dash, 7 digits, and one more, as digits are written
-/// in pairs.
-pub const SHOWN_BYTES_MAX: usize = 23;
-const _: () = assert!(u64::MAX >> SEQUENCE_BITS < 100_000_000_000_000 && SEQUENCE_MASK < 10_000_000);
+/// Bytes in which every serial is shown: 16 digits, a dash and 8 digits, of which those not needed are left out.
+pub const SHOWN_BYTES_MAX: usize = 25;
+const _: () =
+    assert!(u64::MAX >> SEQUENCE_BITS < digits::LIMIT * digits::LIMIT && SEQUENCE_MASK < digits::LIMIT);
 
-/// All numbers of two digits, as dividing by 100 at once takes half of the divisions.
-const PAIRS: &[u8; 200] = b"\
-      0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
-      5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
-
-/// Writes `value` in decimal at the end of `room`; how many digits that took.
-#[inline]
-fn put_digits(room: &mut [u8], mut value: u64) -> usize {
-    let mut digits = 0usize;
-    let (pairs, _) = PAIRS.as_chunks::<2>();
-    let (_, room) = room.as_rchunks_mut::<2>();
-    for place in room.iter_mut().rev() {
-        if let Some(&pair) = pairs.get((value % 100) as usize) {
-            *place = pair;
-        }
-        value /= 100;
-        digits = digits.saturating_add(2);
-        if value == 0 {
-            break;
-        }
+/// Whether so many bytes may be the digits of a number: it begins with 0 only if it is 0, and milliseconds have 14.
+const fn is_canonical(digits: &[u8]) -> bool {
+    match digits {
+        [] => false,
+        [_] => true,
+        [first, ..] => *first != b'0' && digits.len() <= 14,
     }
-    // The first pair may begin with a zero.
-    let first = room.len().checked_sub(digits / 2).and_then(|at| room.get(at)?.first());
-    if first == Some(&b'0') { digits.saturating_sub(1) } else { digits }
-}
-
-/// The value of eight digits at once, the first of them in the lowest byte. `None`: they are not all digits.
-#[inline]
-const fn eight_digits(text: u64) -> Option<u64> {
-    let digits = text ^ u64::from_le_bytes([b'0'; 8]);
-    // Above 9, adding 6 reaches the upper half of a byte.
-    if (digits | digits.wrapping_add(u64::from_le_bytes([6; 8]))) & u64::from_le_bytes([0xf0; 8]) != 0 {
-        return None;
-    }
-    // Neighbours are put together, the first of them ten, a hundred and ten thousand times: into each second byte, ...
-    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
-    Some(fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff)
-}
-
-/// The decimal number at the front, without sign or leading zeros and of at most 19 digits, which
-/// fit; and what is behind it.
-#[inline]
-fn canonical(text: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0u64;
-    let mut rest = text;
-    if let Some((eight, behind)) = text.split_first_chunk()
-        && let Some(eight) = eight_digits(u64::from_le_bytes(*eight))
-    {
-        (value, rest) = (eight, behind);
-    }
-    while let Some((byte, behind)) = rest.split_first() {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            break;
-        }
-        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
-        rest = behind;
-    }
-    let digits = text.len().saturating_sub(rest.len());
-    let is_canonical = (1..=19).contains(&digits) && (digits == 1 || text.first() != Some(&b'0'));
-    is_canonical.then_some((value, rest))
 }
 
 impl fmt::Display for Serial {
@@ -190,9 +159,15 @@ mod tests {
 
     #[test]
     fn shown_form_is_parsed_back_and_nothing_else_is() {
+        let powers = |most: u32| (0..most).map(|power| 10u64.pow(power)).flat_map(|power| [power - 1, power]);
+        for (ms, sequence) in powers(14).flat_map(|ms| powers(7).map(move |sequence| (ms, sequence))) {
+            let text = format!("{ms}-{sequence}");
+            assert_eq!(Serial::parse(text.as_bytes()).map(|serial| serial.to_string()), Some(text));
+        }
         for value in [0, 1, SEQUENCE_MASK, SEQUENCE_MASK + 1, u64::MAX, 1_700_000_000_000 << 20 | 7] {
             let serial = Serial(value);
-            assert_eq!(Serial::parse(serial.to_string().as_bytes()), Some(serial), "{serial}");
+            let text = format!("{}-{}", serial.millis(), value & SEQUENCE_MASK);
+            assert_eq!((Serial::parse(text.as_bytes()), serial.to_string()), (Some(serial), text));
         }
         for text in [
             "",
@@ -207,23 +182,18 @@ mod tests {
             "1-1048576",
             "17592186044416-0",
             "99999999999999999999-0",
+            "1000000000000000000001-1",
+            "0000000000001-1",
+            "1-00000001",
+            "1-10000000",
+            "1-123456789",
+            "1700000000000",
+            "170000000000-",
+            "1700000o00000-1",
+            "1700000000000-1\0",
+            "170000000°000-1",
         ] {
             assert_eq!(Serial::parse(text.as_bytes()), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn eight_digits_are_read_at_once_and_nothing_else_is() {
-        for text in ["00000000", "99999999", "12345678", "80000001"] {
-            for place in 0..8 {
-                for byte in 0..=u8::MAX {
-                    let mut text: [u8; 8] = text.as_bytes().try_into().unwrap();
-                    text[place] = byte;
-                    let digits = text.iter().all(u8::is_ascii_digit);
-                    let wanted = digits.then(|| std::str::from_utf8(&text).unwrap().parse().unwrap());
-                    assert_eq!(eight_digits(u64::from_le_bytes(text)), wanted, "{text:?}");
-                }
-            }
         }
     }
 
