@@ -16,8 +16,7 @@ use hashbrown::HashMap;
 use super::Counts;
 use super::circuit::{Circuit, Throttle};
 use super::gate::{Gate, Hold};
-use super::job::State;
-use super::mover::Counted;
+use super::job::{Listed, State};
 use super::serial::Serial;
 use super::settings::{GroupDefaults, GroupSettings, TenantSettings};
 use super::slab::{Number, Slab};
@@ -526,20 +525,20 @@ impl Groups {
     pub fn count_as(
         &mut self,
         number: GroupNo,
-        before: Option<Counted>,
-        after: Option<Counted>,
+        before: Option<&Listed>,
+        after: Option<&Listed>,
         active: i32,
     ) {
         let Some(group) = self.groups.get_mut(number) else { return };
         for (counted, comes) in [(before, false), (after, true)] {
-            let Some(Counted { state, is_retry, .. }) = counted else { continue };
+            let Some(job) = counted else { continue };
             let step = |count: &mut u32| {
                 *count = if comes { count.saturating_add(1) } else { count.saturating_sub(1) };
             };
-            if let Some(count) = group.counts.of(state) {
+            if let Some(count) = group.counts.of(job.state) {
                 step(count);
             }
-            if is_retry {
+            if job.is_retry() {
                 step(&mut group.retrying);
             }
         }
@@ -550,6 +549,13 @@ impl Groups {
                 tenant.gate.active = tenant.gate.active.saturating_add_signed(active);
             }
         }
+    }
+
+    /// Whether a group stands in line and would, looked at anew, after no more than that jobs came to it.
+    pub fn goes_on_standing(&self, number: GroupNo) -> bool {
+        let stands = |group: &&Group| group.turn.is_some() && group.wake.is_none();
+        let group = self.groups.get(number).filter(stands);
+        group.and_then(|group| self.tenants.get(group.tenant)).is_some_and(Tenant::is_settled)
     }
 
     /// Looks at a group anew: puts it into its tenant's rotation or takes it out, notes when to

@@ -261,6 +261,21 @@ pub(super) struct Draft {
     pub more: Option<More>,
 }
 
+/// What containers and counters know a job by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listed {
+    fields: Fields,
+    /// The instant at which it is dead if it still waits for its first claim.
+    pub deadline: Option<u64>,
+}
+
+impl Deref for Listed {
+    type Target = Fields;
+    fn deref(&self) -> &Fields {
+        &self.fields
+    }
+}
+
 impl Deref for Job<'_> {
     type Target = Fields;
     fn deref(&self) -> &Fields {
@@ -302,6 +317,11 @@ impl Fields {
             cancelling: false,
             acked: false,
         }
+    }
+
+    /// Whether it waits to be claimed.
+    const fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Delayed | State::Ready)
     }
 
     /// Whether it waits to be handed out again, which holds up an ordered group.
@@ -355,11 +375,20 @@ impl<'q> Job<'q> {
 
     /// The instant at which it is dead if it still waits for its first claim.
     pub fn pending_deadline(&self) -> Option<u64> {
-        if matches!(self.state, State::Delayed | State::Ready) { self.more?.deadline } else { None }
+        if self.is_waiting() { self.more?.deadline } else { None }
+    }
+
+    pub fn listed(&self) -> Listed {
+        Listed { fields: self.fields, deadline: self.pending_deadline() }
     }
 }
 
 impl Draft {
+    pub fn listed(&self) -> Listed {
+        let deadline = self.more.as_ref().and_then(|more| more.deadline);
+        Listed { fields: self.fields, deadline: deadline.filter(|_| self.is_waiting()) }
+    }
+
     pub fn more(&mut self) -> &mut More {
         self.more.get_or_insert_default()
     }

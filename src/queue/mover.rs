@@ -1,25 +1,10 @@
 //! The one mover: whatever changes a job's state, container and counters does it here, together.
 
 use super::group::GroupNo;
-use super::job::{Draft, Job, Reason, Slot, State};
+use super::job::{Draft, Listed, Reason, Slot, State};
 use super::op::{Effects, Ended};
 use super::registry::Holder;
 use super::{Error, Queue, limits};
-
-/// What a job is counted as in its group.
-#[derive(Clone, Copy)]
-pub(super) struct Counted {
-    pub group: GroupNo,
-    pub state: State,
-    /// It waits to be handed out again.
-    pub is_retry: bool,
-}
-
-impl Counted {
-    fn of(job: &Job<'_>) -> Self {
-        Self { group: job.group, state: job.state, is_retry: job.is_retry() }
-    }
-}
 
 /// How a job ends.
 pub(super) struct Ending<'a> {
@@ -39,15 +24,15 @@ impl Queue {
     /// Takes a new job in. Its id and its key must be free. Its group is to be refreshed then.
     #[inline]
     pub(super) fn admit(&mut self, draft: Draft, payload: &[u8]) -> Result<Slot, Error> {
-        let (arrival, may_be_named) = (draft.arrival, draft.more.is_some());
+        let (listed, may_be_named) = (draft.listed(), draft.more.is_some());
         let slot = self.jobs.insert(draft, payload).ok_or(Error::TooMany)?;
         let named = if may_be_named { self.jobs.get(slot) } else { None };
         match named {
             Some(job) => self.index.insert(&job, slot, &self.jobs),
-            None => self.index.insert_serial(arrival, slot, &self.jobs),
+            None => self.index.insert_serial(listed.arrival, slot, &self.jobs),
         }
-        let after = self.link(slot);
-        self.count_as(None, after);
+        self.link(slot, &listed);
+        self.count_as(None, Some(&listed));
         Ok(slot)
     }
 
@@ -59,17 +44,19 @@ impl Queue {
 
     /// Changes a job in any way but its ids and its key, and moves it to where it then belongs.
     pub(super) fn shift(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) {
-        let Some(before) = self.unlink(slot) else { return };
-        let registry = &self.registry;
-        self.jobs.edit(slot, |job| {
-            let owner = registry.number_of(job);
+        let Some(before) = self.jobs.get(slot).map(|job| job.listed()) else { return };
+        self.unlink(slot, &before);
+        let owner = self.registry.number_of(&before);
+        let after = self.jobs.edit(slot, |job| {
             change(job);
             if job.state != State::Active {
                 job.worker = Holder::last(owner);
             }
         });
-        let after = self.link(slot);
-        self.count_as(Some(before), after);
+        if let Some(after) = after {
+            self.link(slot, &after);
+            self.count_as(Some(&before), Some(&after));
+        }
         self.refresh_group(before.group);
     }
 
@@ -153,13 +140,13 @@ impl Queue {
 
     /// As [`Self::remove`], and nobody is told.
     pub(super) fn discard(&mut self, slot: Slot) {
-        let Some(before) = self.unlink(slot) else { return };
-        self.count_as(Some(before), None);
-        if let Some(job) = self.jobs.get(slot) {
-            self.index.remove(&job, slot, &self.jobs);
-            self.jobs.remove(slot);
-            self.totals.removed = self.totals.removed.wrapping_add(1);
-        }
+        let Some(job) = self.jobs.get(slot) else { return };
+        let before = job.listed();
+        self.index.remove(&job, slot, &self.jobs);
+        self.unlink(slot, &before);
+        self.jobs.remove(slot);
+        self.count_as(Some(&before), None);
+        self.totals.removed = self.totals.removed.wrapping_add(1);
         self.refresh_group(before.group);
     }
 
@@ -170,13 +157,14 @@ impl Queue {
         for _ in 0..gone.saturating_mul(4).min(limits::SWEEP_SLICE as u64) {
             let Some(from) = self.jobs.stray() else { return };
             let Some(job) = self.jobs.get(from) else { return };
+            let listed = job.listed();
             self.index.remove(&job, from, &self.jobs);
-            self.unlink(from);
+            self.unlink(from, &listed);
             let Some(to) = self.jobs.settle(from) else { return };
             if let Some(job) = self.jobs.get(to) {
                 self.index.insert(&job, to, &self.jobs);
             }
-            self.link(to);
+            self.link(to, &listed);
         }
     }
 
@@ -205,13 +193,11 @@ impl Queue {
         self.settings.keep_dead.is_some_and(|limit| self.count(State::Dead) as u64 > limit)
     }
 
-    /// Takes a job out of its containers. What it was counted as.
+    /// Takes a job out of its containers.
     #[inline]
-    fn unlink(&mut self, slot: Slot) -> Option<Counted> {
+    fn unlink(&mut self, slot: Slot, job: &Listed) {
         let jobs = &self.jobs;
-        let job = jobs.get(slot)?;
-        let counted = Counted::of(&job);
-        if let Some(deadline) = job.pending_deadline() {
+        if let Some(deadline) = job.deadline {
             self.timed.deadlines.remove((deadline, job.arrival), slot, jobs.deadline_of());
         }
         if job.state == State::Active
@@ -229,16 +215,13 @@ impl Queue {
                     .change_ready(job.group, |ready| ready.remove(job.priority, key, slot, jobs.since_of()));
             }
         }
-        Some(counted)
     }
 
-    /// Puts a job into the containers where it belongs. What it is to be counted as.
+    /// Puts a job into the containers where it belongs.
     #[inline]
-    fn link(&mut self, slot: Slot) -> Option<Counted> {
+    fn link(&mut self, slot: Slot, job: &Listed) {
         let jobs = &self.jobs;
-        let job = jobs.get(slot)?;
-        let counted = Counted::of(&job);
-        if let Some(deadline) = job.pending_deadline() {
+        if let Some(deadline) = job.deadline {
             self.timed.deadlines.insert((deadline, job.arrival), slot, jobs.deadline_of());
             self.soonest = self.soonest.min(deadline);
         }
@@ -258,22 +241,21 @@ impl Queue {
                 });
             }
         }
-        Some(counted)
     }
 
     /// Counts a job that came, went or changed: in the queue, its group and its tenant.
-    fn count_as(&mut self, before: Option<Counted>, after: Option<Counted>) {
+    fn count_as(&mut self, before: Option<&Listed>, after: Option<&Listed>) {
         for (counted, comes) in [(before, false), (after, true)] {
-            let Some(Counted { state, .. }) = counted else { continue };
-            if let Some(count) = self.counts.of(state) {
+            let Some(job) = counted else { continue };
+            if let Some(count) = self.counts.of(job.state) {
                 *count = if comes { count.saturating_add(1) } else { count.saturating_sub(1) };
             }
         }
-        let active = |counted: Option<Counted>| counted.is_some_and(|counted| counted.state == State::Active);
+        let active = |counted: Option<&Listed>| counted.is_some_and(|job| job.state == State::Active);
         let change = i32::from(active(after)).saturating_sub(i32::from(active(before)));
         self.gate.active = self.gate.active.saturating_add_signed(change);
-        if let Some(Counted { group, .. }) = after.or(before) {
-            self.groups.count_as(group, before, after, change);
+        if let Some(job) = after.or(before) {
+            self.groups.count_as(job.group, before, after, change);
         }
     }
 

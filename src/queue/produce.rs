@@ -112,7 +112,9 @@ impl Queue {
             });
             self.admit(Draft { fields, more }, payload)?;
         }
-        self.refresh_group(group);
+        if !self.groups.goes_on_standing(group) {
+            self.refresh_group(group);
+        }
         self.totals.enqueued = self.totals.enqueued.wrapping_add(payloads.len() as u64);
         fx.changed |= !payloads.is_empty();
         Ok(match locked {

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::chunk::{
     ACKED, CANCELLING, Chunk, ENTRY_BITS, FREE, HEAD, Head, LARGE, LARGE_ROOM, PLACE, STATE, WALL, room_for,
 };
-use super::job::{Draft, Fields, Job, More, Slot, Spent, allocated};
+use super::job::{Draft, Fields, Job, Listed, More, Slot, Spent, allocated};
 use super::registry::Holder;
 use super::serial::Serial;
 use super::slab::{Number, Slab};
@@ -271,25 +271,22 @@ impl Store {
         Some(slot)
     }
 
-    /// Changes a job. Whether it is there.
+    /// Changes a job. What it is listed by then; `None`: it is not there.
     #[inline]
-    pub fn edit(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) -> bool {
-        let Some(mut head) = self.head(slot) else { return false };
+    pub fn edit(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) -> Option<Listed> {
+        let mut head = self.head(slot)?;
         let more = number_of(head.more).and_then(|number| self.mores.get_mut(MoreNo(number)));
         let more = more.map(std::mem::take);
-        let Some(fields) = self.fields(&head, more.as_ref()) else { return false };
+        let fields = self.fields(&head, more.as_ref())?;
         let mut draft = Draft { fields, more };
         let before = draft.more.as_ref().map_or(0, More::heap_bytes);
         self.heap_bytes = self.heap_bytes.saturating_sub(before);
         change(&mut draft);
+        let listed = draft.listed();
         self.keep(&mut head, draft);
         let (chunk, number) = Self::place(slot);
-        if let Some(Some(chunk)) = self.chunks.get_mut(chunk as usize)
-            && let Some(entry) = chunk.entry_mut(number)
-        {
-            head.write(entry);
-        }
-        true
+        head.write(self.chunks.get_mut(chunk as usize)?.as_mut()?.entry_mut(number)?);
+        Some(listed)
     }
 
     /// Whether the job was there. What it was is to be looked at before.
@@ -606,7 +603,7 @@ mod tests {
                         continue;
                     }
                     let kind = dice(12);
-                    assert!(store.edit(slot, |draft| change(draft, kind)));
+                    assert!(store.edit(slot, |draft| change(draft, kind)).is_some());
                     let job = store.get(slot).expect("the job is there");
                     let mut draft = Draft { fields: model[&slot].0, more: model[&slot].1.clone() };
                     change(&mut draft, kind);
