@@ -35,7 +35,7 @@ pub struct Grant {
 /// Most waits that end in one unit; the rest follows a millisecond later. To unblock a client and to
 /// write its reply takes the server some 15 µs, and all who are unblocked in a unit are written to
 /// before anybody else has a turn.
-pub const ENDED_MAX: usize = 100;
+pub const ENDED_MAX: usize = 50;
 
 /// An id in its shown form.
 #[must_use]
