@@ -136,7 +136,8 @@ const DEADLINE: Arg = docs::option("DEADLINE", docs::integer("ms"));
 pub fn enqueue(call: &mut Call<'_>) -> Result<(), Refusal> {
     let args = call.args();
     let payload = args.get(2).ok_or(Wrong::Arity)?;
-    let enqueue = single(args, payload)?;
+    let mut enqueue = plain(Payloads::One(payload));
+    single(args, &mut enqueue)?;
     check_size(payload, call.max_payload())?;
     let (given, is_unique) = (enqueue.id.map(|(id, _)| id), enqueue.unique.is_some());
     call.write(&Op::Enqueue(enqueue), Missing::Create, |applied, out| {
@@ -226,8 +227,8 @@ const MANY: &[&str] = &[
 const UNTIL: &[&str] = &[Until::ALL[0].name(), Until::ALL[1].name()];
 const RESCHEDULE: &[&str] = &["DELAY", "AT", "PRIORITY"];
 
-fn single<'a, S: Source<'a>>(args: S, payload: &'a [u8]) -> Result<Enqueue<'a>, Wrong> {
-    let mut enqueue = plain(Payloads::One(payload));
+/// Reads the options of `RQ.ENQUEUE`.
+fn single<'a, S: Source<'a>>(args: S, enqueue: &mut Enqueue<'a>) -> Result<(), Wrong> {
     let mut if_exists = None;
     let (mut key, mut until, mut window, mut debounce) = (None, None, None, false);
     let mut options = Options::new(args, 3, SINGLE);
@@ -240,7 +241,7 @@ fn single<'a, S: Source<'a>>(args: S, payload: &'a [u8]) -> Result<Enqueue<'a>, 
             "UNTIL" => until = Until::ALL.get(options.word(UNTIL)?).copied(),
             "FOR" => window = Some(options.number(Range::SPAN)?),
             "DEBOUNCE" => debounce = true,
-            _ => shared(option, &mut options, &mut enqueue)?,
+            _ => shared(option, &mut options, enqueue)?,
         }
     }
     let stray = [("UNTIL", until.is_some()), ("FOR", window.is_some()), ("DEBOUNCE", debounce)];
@@ -258,7 +259,7 @@ fn single<'a, S: Source<'a>>(args: S, payload: &'a [u8]) -> Result<Enqueue<'a>, 
         (None, Some((_, word))) => return Err(Wrong::Needs(word, "ID")),
         (_, None) => {}
     }
-    Ok(enqueue)
+    Ok(())
 }
 
 fn many<'a, S: Source<'a>>(args: S) -> Result<Enqueue<'a>, Wrong> {
@@ -408,7 +409,9 @@ mod tests {
 
     fn one(options: &[&'static str]) -> Result<Enqueue<'static>, String> {
         let args = of(&[&["RQ.ENQUEUE", "q", "x"], options].concat());
-        single(args.leak() as &[_], b"x").map_err(|wrong| wrong.to_string())
+        let mut enqueue = plain(Payloads::One(b"x"));
+        single(args.leak() as &[_], &mut enqueue).map_err(|wrong| wrong.to_string())?;
+        Ok(enqueue)
     }
 
     fn all(options: &[&'static str]) -> Result<Enqueue<'static>, String> {

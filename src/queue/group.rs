@@ -16,7 +16,7 @@ use hashbrown::HashMap;
 use super::Counts;
 use super::circuit::{Circuit, Throttle};
 use super::gate::{Gate, Hold};
-use super::job::{Listed, State};
+use super::job::{Fields, State};
 use super::serial::Serial;
 use super::settings::{GroupDefaults, GroupSettings, TenantSettings};
 use super::slab::{Number, Slab};
@@ -525,8 +525,8 @@ impl Groups {
     pub fn count_as(
         &mut self,
         number: GroupNo,
-        before: Option<&Listed>,
-        after: Option<&Listed>,
+        before: Option<&Fields>,
+        after: Option<&Fields>,
         active: i32,
     ) {
         let Some(group) = self.groups.get_mut(number) else { return };

@@ -261,21 +261,6 @@ pub(super) struct Draft {
     pub more: Option<More>,
 }
 
-/// What containers and counters know a job by.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Listed {
-    fields: Fields,
-    /// The instant at which it is dead if it still waits for its first claim.
-    pub deadline: Option<u64>,
-}
-
-impl Deref for Listed {
-    type Target = Fields;
-    fn deref(&self) -> &Fields {
-        &self.fields
-    }
-}
-
 impl Deref for Job<'_> {
     type Target = Fields;
     fn deref(&self) -> &Fields {
@@ -377,16 +362,12 @@ impl<'q> Job<'q> {
     pub fn pending_deadline(&self) -> Option<u64> {
         if self.is_waiting() { self.more?.deadline } else { None }
     }
-
-    pub fn listed(&self) -> Listed {
-        Listed { fields: self.fields, deadline: self.pending_deadline() }
-    }
 }
 
 impl Draft {
-    pub fn listed(&self) -> Listed {
-        let deadline = self.more.as_ref().and_then(|more| more.deadline);
-        Listed { fields: self.fields, deadline: deadline.filter(|_| self.is_waiting()) }
+    /// As [`Job::pending_deadline`].
+    pub fn pending_deadline(&self) -> Option<u64> {
+        if self.is_waiting() { self.more.as_ref()?.deadline } else { None }
     }
 
     pub fn more(&mut self) -> &mut More {

@@ -1,7 +1,7 @@
 //! The one mover: whatever changes a job's state, container and counters does it here, together.
 
 use super::group::GroupNo;
-use super::job::{Draft, Listed, Reason, Slot, State};
+use super::job::{Draft, Fields, Reason, Slot, State};
 use super::op::{Effects, Ended};
 use super::registry::Holder;
 use super::{Error, Queue, limits};
@@ -24,15 +24,16 @@ impl Queue {
     /// Takes a new job in. Its id and its key must be free. Its group is to be refreshed then.
     #[inline]
     pub(super) fn admit(&mut self, draft: Draft, payload: &[u8]) -> Result<Slot, Error> {
-        let (listed, may_be_named) = (draft.listed(), draft.more.is_some());
-        let slot = self.jobs.insert(draft, payload).ok_or(Error::TooMany)?;
+        let (deadline, may_be_named) = (draft.pending_deadline(), draft.more.is_some());
+        let Draft { fields, more } = draft;
+        let slot = self.jobs.insert(&fields, more, payload).ok_or(Error::TooMany)?;
         let named = if may_be_named { self.jobs.get(slot) } else { None };
         match named {
             Some(job) => self.index.insert(&job, slot, &self.jobs),
-            None => self.index.insert_serial(listed.arrival, slot, &self.jobs),
+            None => self.index.insert_serial(fields.arrival, slot, &self.jobs),
         }
-        self.link(slot, &listed);
-        self.count_as(None, Some(&listed));
+        self.link(slot, &fields, deadline);
+        self.count_as(None, Some(&fields));
         Ok(slot)
     }
 
@@ -44,8 +45,9 @@ impl Queue {
 
     /// Changes a job in any way but its ids and its key, and moves it to where it then belongs.
     pub(super) fn shift(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) {
-        let Some(before) = self.jobs.get(slot).map(|job| job.listed()) else { return };
-        self.unlink(slot, &before);
+        let Some(job) = self.jobs.get(slot) else { return };
+        let (before, deadline) = (job.fields, job.pending_deadline());
+        self.unlink(slot, &before, deadline);
         let owner = self.registry.number_of(&before);
         let after = self.jobs.edit(slot, |job| {
             change(job);
@@ -53,8 +55,8 @@ impl Queue {
                 job.worker = Holder::last(owner);
             }
         });
-        if let Some(after) = after {
-            self.link(slot, &after);
+        if let Some((after, deadline)) = after {
+            self.link(slot, &after, deadline);
             self.count_as(Some(&before), Some(&after));
         }
         self.refresh_group(before.group);
@@ -141,9 +143,9 @@ impl Queue {
     /// As [`Self::remove`], and nobody is told.
     pub(super) fn discard(&mut self, slot: Slot) {
         let Some(job) = self.jobs.get(slot) else { return };
-        let before = job.listed();
+        let (before, deadline) = (job.fields, job.pending_deadline());
         self.index.remove(&job, slot, &self.jobs);
-        self.unlink(slot, &before);
+        self.unlink(slot, &before, deadline);
         self.jobs.remove(slot);
         self.count_as(Some(&before), None);
         self.totals.removed = self.totals.removed.wrapping_add(1);
@@ -157,14 +159,14 @@ impl Queue {
         for _ in 0..gone.saturating_mul(4).min(limits::SWEEP_SLICE as u64) {
             let Some(from) = self.jobs.stray() else { return };
             let Some(job) = self.jobs.get(from) else { return };
-            let listed = job.listed();
+            let (fields, deadline) = (job.fields, job.pending_deadline());
             self.index.remove(&job, from, &self.jobs);
-            self.unlink(from, &listed);
+            self.unlink(from, &fields, deadline);
             let Some(to) = self.jobs.settle(from) else { return };
             if let Some(job) = self.jobs.get(to) {
                 self.index.insert(&job, to, &self.jobs);
             }
-            self.link(to, &listed);
+            self.link(to, &fields, deadline);
         }
     }
 
@@ -193,11 +195,11 @@ impl Queue {
         self.settings.keep_dead.is_some_and(|limit| self.count(State::Dead) as u64 > limit)
     }
 
-    /// Takes a job out of its containers.
+    /// Takes a job out of its containers. `deadline` is the pending one.
     #[inline]
-    fn unlink(&mut self, slot: Slot, job: &Listed) {
+    fn unlink(&mut self, slot: Slot, job: &Fields, deadline: Option<u64>) {
         let jobs = &self.jobs;
-        if let Some(deadline) = job.deadline {
+        if let Some(deadline) = deadline {
             self.timed.deadlines.remove((deadline, job.arrival), slot, jobs.deadline_of());
         }
         if job.state == State::Active
@@ -217,11 +219,11 @@ impl Queue {
         }
     }
 
-    /// Puts a job into the containers where it belongs.
+    /// Puts a job into the containers where it belongs. `deadline` is the pending one.
     #[inline]
-    fn link(&mut self, slot: Slot, job: &Listed) {
+    fn link(&mut self, slot: Slot, job: &Fields, deadline: Option<u64>) {
         let jobs = &self.jobs;
-        if let Some(deadline) = job.deadline {
+        if let Some(deadline) = deadline {
             self.timed.deadlines.insert((deadline, job.arrival), slot, jobs.deadline_of());
             self.soonest = self.soonest.min(deadline);
         }
@@ -244,14 +246,14 @@ impl Queue {
     }
 
     /// Counts a job that came, went or changed: in the queue, its group and its tenant.
-    fn count_as(&mut self, before: Option<&Listed>, after: Option<&Listed>) {
+    fn count_as(&mut self, before: Option<&Fields>, after: Option<&Fields>) {
         for (counted, comes) in [(before, false), (after, true)] {
             let Some(job) = counted else { continue };
             if let Some(count) = self.counts.of(job.state) {
                 *count = if comes { count.saturating_add(1) } else { count.saturating_sub(1) };
             }
         }
-        let active = |counted: Option<&Listed>| counted.is_some_and(|job| job.state == State::Active);
+        let active = |counted: Option<&Fields>| counted.is_some_and(|job| job.state == State::Active);
         let change = i32::from(active(after)).saturating_sub(i32::from(active(before)));
         self.gate.active = self.gate.active.saturating_add_signed(change);
         if let Some(job) = after.or(before) {

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::chunk::{
     ACKED, CANCELLING, Chunk, ENTRY_BITS, FREE, HEAD, Head, LARGE, LARGE_ROOM, PLACE, STATE, WALL, room_for,
 };
-use super::job::{Draft, Fields, Job, Listed, More, Slot, Spent, allocated};
+use super::job::{Draft, Fields, Job, More, Slot, Spent, allocated};
 use super::registry::Holder;
 use super::serial::Serial;
 use super::slab::{Number, Slab};
@@ -127,6 +127,17 @@ impl Life {
         fields.since == fields.enqueued
             && fields.at | fields.touched | fields.token.0 | fields.worker.0 | fields.deliveries as u64 == 0
     }
+}
+
+/// How an entry tells a job's state and flags.
+fn kind_of(fields: &Fields) -> u8 {
+    let flags = [
+        (fields.follows_wall, WALL),
+        (fields.keeps_place, PLACE),
+        (fields.cancelling, CANCELLING),
+        (fields.acked, ACKED),
+    ];
+    flags.into_iter().fold(fields.state as u8, |kind, (is_set, flag)| if is_set { kind | flag } else { kind })
 }
 
 impl Store {
@@ -240,41 +251,39 @@ impl Store {
 
     /// Where the job is now; `None` when all slots are taken.
     #[inline]
-    pub fn insert(&mut self, draft: Draft, payload: &[u8]) -> Option<Slot> {
+    pub fn insert(&mut self, fields: &Fields, more: Option<More>, payload: &[u8]) -> Option<Slot> {
         let inline = room_for(payload.len());
         let (chunk_no, number) = self.take(u16::try_from(inline.unwrap_or(LARGE_ROOM)).ok()?)?;
         let slot = Slot(chunk_no << ENTRY_BITS | u32::try_from(number).ok()?);
-        let mut head = Head {
-            arrival: draft.arrival,
-            enqueued: draft.enqueued,
-            life: 0,
-            more: 0,
-            group: draft.group,
-            kind: 0,
-            priority: 0,
-            len: 0,
-        };
-        let large = if inline.is_some() {
-            head.len = u16::try_from(payload.len()).ok()?;
-            None
+        let (large, flag, len) = if inline.is_some() {
+            (None, 0, u16::try_from(payload.len()).ok()?)
         } else {
-            head.kind = LARGE;
             self.heap_bytes = self.heap_bytes.saturating_add(allocated(payload.len()));
-            Some(self.larges.insert(payload.into())?.0.to_le_bytes())
+            (Some(self.larges.insert(payload.into())?.0.to_le_bytes()), LARGE, 0)
         };
         let stored = large.as_ref().map_or(payload, |number| number.as_slice());
-        self.keep(&mut head, draft);
+        let (life, more) = (self.keep_life(0, fields), self.keep_more(0, fields, more));
         let entry = self.chunks.get_mut(chunk_no as usize)?.as_mut()?.entry_mut(number)?;
+        let head = Head {
+            arrival: fields.arrival,
+            enqueued: fields.enqueued,
+            life,
+            more,
+            group: fields.group,
+            kind: kind_of(fields) | flag,
+            priority: fields.priority,
+            len,
+        };
         head.write(entry);
         entry.get_mut(HEAD..HEAD.checked_add(stored.len())?)?.copy_from_slice(stored);
         self.len = self.len.saturating_add(1);
         Some(slot)
     }
 
-    /// Changes a job. What it is listed by then; `None`: it is not there.
+    /// Changes a job. What it is then, and its pending deadline; `None`: it is not there.
     #[inline]
-    pub fn edit(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) -> Option<Listed> {
-        let mut head = self.head(slot)?;
+    pub fn edit(&mut self, slot: Slot, change: impl FnOnce(&mut Draft)) -> Option<(Fields, Option<u64>)> {
+        let head = self.head(slot)?;
         let more = number_of(head.more).and_then(|number| self.mores.get_mut(MoreNo(number)));
         let more = more.map(std::mem::take);
         let fields = self.fields(&head, more.as_ref())?;
@@ -282,11 +291,18 @@ impl Store {
         let before = draft.more.as_ref().map_or(0, More::heap_bytes);
         self.heap_bytes = self.heap_bytes.saturating_sub(before);
         change(&mut draft);
-        let listed = draft.listed();
-        self.keep(&mut head, draft);
+        let deadline = draft.pending_deadline();
+        let Draft { fields, more } = draft;
+        let after = Head {
+            life: self.keep_life(head.life, &fields),
+            more: self.keep_more(head.more, &fields, more),
+            kind: kind_of(&fields) | head.kind & LARGE,
+            priority: fields.priority,
+            ..head
+        };
         let (chunk, number) = Self::place(slot);
-        head.write(self.chunks.get_mut(chunk as usize)?.as_mut()?.entry_mut(number)?);
-        Some(listed)
+        after.write(self.chunks.get_mut(chunk as usize)?.as_mut()?.entry_mut(number)?);
+        Some((fields, deadline))
     }
 
     /// Whether the job was there. What it was is to be looked at before.
@@ -353,41 +369,34 @@ impl Store {
         Some(Slot(to << ENTRY_BITS | u32::try_from(number).ok()?))
     }
 
-    /// Puts all but the payload of a job where it belongs.
+    /// Puts what deliveries left where it belongs. What the entry says of it, then and now.
     #[inline]
-    fn keep(&mut self, head: &mut Head, draft: Draft) {
-        let Draft { fields, more } = draft;
-        let flags = [
-            (fields.follows_wall, WALL),
-            (fields.keeps_place, PLACE),
-            (fields.cancelling, CANCELLING),
-            (fields.acked, ACKED),
-        ];
-        head.kind = flags.into_iter().fold(head.kind & LARGE | fields.state as u8, |kind, (is_set, flag)| {
-            if is_set { kind | flag } else { kind }
-        });
-        head.priority = fields.priority;
-        head.life = match (number_of(head.life), Life::is_unborn(&fields)) {
+    fn keep_life(&mut self, life: u32, fields: &Fields) -> u32 {
+        match (number_of(life), Life::is_unborn(fields)) {
             (None, true) => 0,
             (Some(number), true) => {
                 self.lives.remove(LifeNo(number));
                 0
             }
             (Some(number), false) => {
-                if let Some(life) = self.lives.get_mut(LifeNo(number)) {
-                    *life = Life::of(&fields);
+                if let Some(place) = self.lives.get_mut(LifeNo(number)) {
+                    *place = Life::of(fields);
                 }
-                head.life
+                life
             }
-            (None, false) => self.lives.insert(Life::of(&fields)).map_or(0, |life| life.0.saturating_add(1)),
-        };
-        let mut more = more;
+            (None, false) => self.lives.insert(Life::of(fields)).map_or(0, |life| life.0.saturating_add(1)),
+        }
+    }
+
+    /// As [`Self::keep_life`], of what few jobs have.
+    #[inline]
+    fn keep_more(&mut self, before: u32, fields: &Fields, mut more: Option<More>) -> u32 {
         if more.is_some() || fields.spent != Spent::default() {
             more.get_or_insert_default().spent = fields.spent;
             more = more.filter(|more| !more.is_empty());
         }
         self.heap_bytes = self.heap_bytes.saturating_add(more.as_ref().map_or(0, More::heap_bytes));
-        head.more = match (number_of(head.more), more) {
+        match (number_of(before), more) {
             (None, None) => 0,
             (Some(number), None) => {
                 self.mores.remove(MoreNo(number));
@@ -397,10 +406,10 @@ impl Store {
                 if let Some(place) = self.mores.get_mut(MoreNo(number)) {
                     *place = more;
                 }
-                head.more
+                before
             }
             (None, Some(more)) => self.mores.insert(more).map_or(0, |more| more.0.saturating_add(1)),
-        };
+        }
     }
 
     /// A free entry with so much room: its chunk and its number there.
@@ -591,7 +600,7 @@ mod tests {
                     let payload: Vec<u8> = (0..length).map(|at| (at as u64 ^ round) as u8).collect();
                     let fields = Fields::new(Serial(round), GroupNo(dice(1 << 32) as u32), dice(1 << 40));
                     let draft = Draft { fields, more: None };
-                    let slot = store.insert(draft, &payload).expect("there is room");
+                    let slot = store.insert(&draft.fields, draft.more, &payload).expect("there is room");
                     assert!(model.insert(slot, (fields, None, payload)).is_none(), "the slot was in use");
                 }
                 0..9 => {
