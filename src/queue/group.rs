@@ -562,11 +562,11 @@ impl Groups {
     /// look again, forgets it if nothing is left of it.
     pub fn refresh(&mut self, number: GroupNo, terms: Terms) {
         let Some(group) = self.groups.get(number) else { return };
-        let hold = group.hold(terms);
         let has_work = group.ready.len() > 0;
+        let hold = if has_work { group.hold(terms) } else { None };
         let eligible = has_work && hold.is_none();
         let forgotten_at = if has_work { None } else { group.forgotten_at() };
-        let wake = if has_work { hold.and_then(Hold::until) } else { forgotten_at };
+        let wake = hold.and_then(Hold::until).or(forgotten_at);
         let tenant = group.tenant;
         // What is so nearly always: it stays where it stands, and its tenant has no limits.
         let stays = eligible == group.turn.is_some() && wake.is_none() && group.wake.is_none();

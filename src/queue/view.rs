@@ -642,6 +642,7 @@ impl Queue {
 
     /// The job in a slot that an op or a look-up gave, if it is still there.
     #[must_use]
+    #[inline(always)] // what its caller does not look at is not unpacked
     pub fn job(&self, slot: Slot) -> Option<JobView<'_>> {
         self.jobs.get(slot).map(|job| JobView::new(self, job))
     }
