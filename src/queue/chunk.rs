@@ -4,12 +4,12 @@ use super::group::GroupNo;
 use super::job::State;
 use super::serial::Serial;
 
-/// Bytes of a full chunk.
-pub(super) const CHUNK_BYTES: usize = 32 * 1024;
+/// Bytes of a full chunk: the largest piece that jemalloc does not pad with a page of its own.
+pub(super) const CHUNK_BYTES: usize = 14 * 1024;
 /// Bytes of an entry before its payload.
 pub(super) const HEAD: usize = 32;
 /// Bits of a slot that number the entry in its chunk.
-pub(super) const ENTRY_BITS: u32 = 10;
+pub(super) const ENTRY_BITS: u32 = 9;
 const _: () = assert!(CHUNK_BYTES / HEAD <= 1 << ENTRY_BITS);
 
 /// Bytes that a chunk keeps room for, so that a queue that hovers around empty allocates little, and

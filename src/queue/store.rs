@@ -1,7 +1,7 @@
 //! The jobs, packed.
 //!
 //! Most jobs are small, and most of them wait: each is an entry of 32 bytes with its payload right
-//! behind it, in chunks of 32 KiB whose entries all have the same size (`chunk.rs`), so that a job
+//! behind it, in chunks of 14 KiB whose entries all have the same size (`chunk.rs`), so that a job
 //! that came and never ran takes one copy and no allocation. What only some jobs have lies aside, in
 //! slabs, and is found by number: what its deliveries left (its *life*), what its client asked for or said (*more*),
 //! and payloads too large for an entry.
@@ -467,9 +467,10 @@ impl Store {
         if usize::from(chunk.used).saturating_add(1) == chunk.entries_max() {
             class.open.insert(chunk_no);
         }
-        // An only chunk is kept, empty or not.
         let is_last = class.chunks == 1;
-        if chunk.used > 0 || is_last && others == 0 {
+        // An only chunk is kept, empty or not, unless its number keeps room for those below it.
+        let is_kept = is_last && others == 0 && chunk_no == 0;
+        if chunk.used > 0 || is_kept {
             self.room = self.room.saturating_add(left).saturating_sub(before);
             return;
         }
