@@ -47,7 +47,7 @@ const RUNS_MAX: usize = 16;
 const SLICE_MIN: usize = 64;
 
 /// A slice is settled in pieces of so many items...
-const PIECE: usize = 32;
+const PIECE: usize = 16;
 
 /// ... and no further piece is begun after so many microseconds: items that nobody has touched for long may take many times
 /// as long as others.
