@@ -286,6 +286,7 @@ fmt: ## format the code
 
 .PHONY: bench
 bench: deps build ## measure the figures of the README
+	$(CARGO) build -q --release --example floor
 	@RQ_MODULE='$(MODULE)' tests/bench/run $(ARGS)
 
 .PHONY: clean

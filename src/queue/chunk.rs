@@ -59,6 +59,9 @@ pub(super) const ACKED: u8 = 1 << 6;
 /// The payload is kept aside; the entry has its number.
 pub(super) const LARGE: u8 = 1 << 7;
 
+/// Where in an entry [`Head::kind`] is.
+const KIND: usize = 28;
+
 impl Head {
     #[inline(always)]
     pub fn read(entry: &[u8]) -> Option<Self> {
@@ -149,7 +152,7 @@ impl Chunk {
     }
 
     fn is_free(&self, number: usize) -> bool {
-        self.entry(number).and_then(Head::read).is_some_and(|head| head.kind & STATE == FREE)
+        self.entry(number).and_then(|entry| entry.get(KIND)).is_some_and(|kind| kind & STATE == FREE)
     }
 
     /// A free entry, zeroed or not. `None`: there is none.
@@ -176,10 +179,8 @@ impl Chunk {
     }
 
     pub fn give_back(&mut self, number: usize) {
-        if let Some(head) = self.entry(number).and_then(Head::read)
-            && let Some(entry) = self.entry_mut(number)
-        {
-            Head { kind: FREE, ..head }.write(entry);
+        if let Some(kind) = self.entry_mut(number).and_then(|entry| entry.get_mut(KIND)) {
+            *kind = FREE;
         }
         self.used = self.used.saturating_sub(1);
         self.lowest_free = self.lowest_free.min(u16::try_from(number).unwrap_or(u16::MAX));

@@ -551,7 +551,7 @@ impl Groups {
         }
     }
 
-    /// Whether a group stands in line and would, looked at anew, after no more than that jobs came to it.
+    /// Whether it would change nothing to look anew at a group to which jobs came: it stands in line already.
     pub fn goes_on_standing(&self, number: GroupNo) -> bool {
         let stands = |group: &&Group| group.turn.is_some() && group.wake.is_none();
         let group = self.groups.get(number).filter(stands);

@@ -19,8 +19,13 @@ def until(reached):
         time.sleep(0.02)
 
 
-def count(server, state):
-    return server.client.map("RQ.STATS", NAME)[state]
+def has_none(server, state):
+    """Tells whether the queue has no job in a state."""
+    return lambda: server.client.map("RQ.STATS", NAME)[state] == 0
+
+
+def nobody_waits(server):
+    return lambda: server.client.info("clients")["blocked_clients"] == "0"
 
 
 def prepared(server, prepare, *arguments):
@@ -48,11 +53,10 @@ class Together:
             raise TooSlow
         return left
 
-    def wait(self, server):
+    def wait(self, is_over):
         """Until shortly before it. What then asks whether it is over shall not be slow for being asked for the first time."""
         time.sleep(max(self.at - 0.1 - time.time(), 0))
-        server.client.call("RQ.STATS", NAME)
-        server.client.info("clients")
+        is_over()
         time.sleep(max(self.at - 0.01 - time.time(), 0))
 
 
@@ -65,9 +69,10 @@ def due_together(server, jobs):
     instant = Together(jobs, 100_000)
     prepared(server, fill, NAME, jobs, "AT", round(instant.at * 1_000))
     instant.ms_left()
-    instant.wait(server)
+    is_over = has_none(server, "delayed")
+    instant.wait(is_over)
     yield
-    until(lambda: count(server, "delayed") == 0)
+    until(is_over)
 
 
 def lapse_together(server, jobs):
@@ -76,9 +81,10 @@ def lapse_together(server, jobs):
     instant = Together(jobs, 50_000)
     for _ in range(0, jobs, BATCH):
         prepared(server, claim, NAME, BATCH, "LEASE", instant.ms_left())
-    instant.wait(server)
+    is_over = has_none(server, "active")
+    instant.wait(is_over)
     yield
-    until(lambda: count(server, "active") == 0)
+    until(is_over)
 
 
 def expire_together(server, jobs):
@@ -89,9 +95,10 @@ def expire_together(server, jobs):
         taken = claim(client, NAME, 10 * BATCH)
         each(client, (("RQ.ACK", NAME, *job, "RESULT", "r" * 100, "TTL", instant.ms_left()) for job in taken))
         client.close()
-    instant.wait(server)
+    is_over = has_none(server, "done")
+    instant.wait(is_over)
     yield
-    until(lambda: count(server, "done") == 0)
+    until(is_over)
 
 
 def strings(client, jobs):
@@ -207,7 +214,7 @@ def crowd_served(server, jobs):
     prepared(server, fill, NAME, workers)
     yield
     server.client.call("RQ.RESUME", NAME)
-    until(lambda: server.client.info("clients")["blocked_clients"] == "0")
+    until(nobody_waits(server))
     yield
     crowd.leave()
 
@@ -218,7 +225,7 @@ def lists_served(server, jobs):
     client = Client(server.port)
     yield
     client.call("RPUSH", NAME, *["x" * 100] * workers)
-    until(lambda: server.client.info("clients")["blocked_clients"] == "0")
+    until(nobody_waits(server))
     yield
     crowd.leave()
 
@@ -227,9 +234,10 @@ def crowd_gives_up(server, jobs):
     """Their time is up at the same instant."""
     instant = Together(jobs // 100, 2_000)
     crowd = Crowd(server, lambda: ("RQ.CLAIM", NAME, "worker", "BLOCK", instant.ms_left()), jobs // 100)
-    instant.wait(server)
+    is_over = nobody_waits(server)
+    instant.wait(is_over)
     yield
-    until(lambda: server.client.info("clients")["blocked_clients"] == "0")
+    until(is_over)
     yield
     crowd.leave()
 
@@ -237,9 +245,10 @@ def crowd_gives_up(server, jobs):
 def lists_give_up(server, jobs):
     instant = Together(jobs // 100, 2_000)
     crowd = Crowd(server, lambda: ("BLPOP", NAME, instant.ms_left() / 1_000), jobs // 100)
-    instant.wait(server)
+    is_over = nobody_waits(server)
+    instant.wait(is_over)
     yield
-    until(lambda: server.client.info("clients")["blocked_clients"] == "0")
+    until(is_over)
     yield
     crowd.leave()
 
