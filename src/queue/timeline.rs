@@ -2,6 +2,7 @@
 //!
 //! They hold slots, 4 bytes each, and are told what these stand for.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
@@ -34,6 +35,8 @@ pub(super) struct Sorted<K, E> {
     room: usize,
     /// No key is above this one. `None`: there is none.
     end: Option<K>,
+    /// Chunk and place of what was located last: a guess where the next one is, which is looked at like any other.
+    finger: Cell<(usize, usize)>,
 }
 
 #[derive(Debug)]
@@ -54,7 +57,7 @@ impl<K: Clone, E: Clone> Clone for Chunk<K, E> {
 
 impl<K, E> Default for Sorted<K, E> {
     fn default() -> Self {
-        Self { chunks: VecDeque::new(), len: 0, room: 0, end: None }
+        Self { chunks: VecDeque::new(), len: 0, room: 0, end: None, finger: Cell::default() }
     }
 }
 
@@ -66,12 +69,20 @@ impl<K: Copy + Ord, E: Copy + PartialEq> Sorted<K, E> {
 
     /// The chunk and the place in it of an entry.
     fn locate(&self, key: K, key_of: impl Fn(E) -> K) -> Option<(usize, usize)> {
-        if self.first().is_some_and(|first| key_of(first) == key) {
-            return Some((0, 0));
+        // What went out before left its place to its neighbour.
+        let is_it = |&(number, place): &(usize, usize)| {
+            self.chunks
+                .get(number)
+                .and_then(|chunk| chunk.entries.get(place))
+                .is_some_and(|&entry| key_of(entry) == key)
+        };
+        if let Some(place) = [self.finger.get(), (0, 0)].into_iter().find(is_it) {
+            return Some(place);
         }
         let number = self.chunk_of(key);
         let entries = &self.chunks.get(number)?.entries;
         let place = entries.binary_search_by_key(&key, |&entry| key_of(entry)).ok()?;
+        self.finger.set((number, place));
         Some((number, place))
     }
 
