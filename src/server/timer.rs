@@ -171,6 +171,7 @@ pub fn tick(ctx: Ctx<'_>, number: usize) {
         ctx.close(client);
     }
     if is_main_run {
+        waiters::pace(main);
         waiters::expire(main, now);
         look_at_slots(ctx, now, is_primary);
     }

@@ -8,7 +8,7 @@
 //! clock, which no step of the wall clock touches.
 
 use super::clock;
-use super::ffi::{Blocked, BlockedId, ClientId, Ctx, Main, Str};
+use super::ffi::{Blocked, BlockedId, ClientId, Ctx, Main, MainCell, Str};
 use super::reply::{Out, Refusal};
 use super::run::{self, Done, Travel};
 use super::state::{RENDERERS, STATE, WAITING};
@@ -35,7 +35,39 @@ pub struct Grant {
 /// Most waits that end in one unit; the rest follows a millisecond later. To unblock a client and to
 /// write its reply takes the server some 15 µs, and all who are unblocked in a unit are written to
 /// before anybody else has a turn.
-pub const ENDED_MAX: usize = 50;
+const ENDED_MAX: usize = 50;
+
+/// Where clients have waited for long, all that belongs to them may have to be fetched from far away first, which takes
+/// many times as long. So it begins with so many, and goes on to [`ENDED_MAX`] by doubling ...
+const ENDED_MIN: usize = 8;
+
+/// ... as long as the timer comes round within so many microseconds.
+const SLOW_US: u64 = 3_000;
+
+/// See [`ENDED_MIN`].
+#[derive(Clone, Copy)]
+struct Pace {
+    /// How many waits may end in a unit now.
+    most: usize,
+    /// When the timer ran last, boot clock, µs.
+    at: u64,
+    /// Whether some ended since.
+    has_ended: bool,
+}
+
+static PACE: MainCell<Pace> = MainCell::new(Pace { most: ENDED_MIN, at: 0, has_ended: false });
+
+/// The timer comes round: how many waits may end in a unit from here on.
+pub fn pace(main: Main) {
+    let Pace { most, at, has_ended } = PACE.get(main);
+    let now = clock::boot_us();
+    let most = match now.saturating_sub(at) {
+        ..=SLOW_US if has_ended => most.saturating_mul(2).min(ENDED_MAX),
+        ..=SLOW_US => most,
+        _ => ENDED_MIN,
+    };
+    PACE.set(main, Pace { most, at: now, has_ended: false });
+}
 
 /// An id in its shown form.
 #[must_use]
@@ -86,6 +118,7 @@ fn forget(main: Main, handle: &Blocked) {
         state.waits.forget(handle.id());
         WAITING.set(main, state.waits.len());
     });
+    PACE.set(main, Pace { has_ended: true, ..PACE.get(main) });
 }
 
 /// Gives the handle of a client that was answered back to the server.
@@ -137,9 +170,9 @@ fn send_all_away(main: Main, db: i32, name: &[u8]) {
     }
 }
 
-/// Ends waits whose time is over, at most [`ENDED_MAX`].
+/// Ends waits whose time is over, as many as may end in a unit.
 pub fn expire(main: Main, now: u64) {
-    for _ in 0..ENDED_MAX {
+    for _ in 0..PACE.get(main).most {
         let waiter = STATE.with(main, |state| {
             let number = state.waits.overdue(now)?;
             state.stats.timeouts = state.stats.timeouts.saturating_add(1);
@@ -199,7 +232,7 @@ pub fn look_at_all_later(main: Main, db: Option<i32>) {
     timer::arm(main, 0);
 }
 
-/// Hands the jobs of a queue to those who wait for them, at most [`ENDED_MAX`] times. Says whether
+/// Hands the jobs of a queue to those who wait for them, as many as may end in a unit. Says whether
 /// somebody was served, and whether there is more to do.
 pub fn serve(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value) -> (bool, bool) {
     if !has_claims(ctx, name.bytes()) {
@@ -208,7 +241,7 @@ pub fn serve(ctx: Ctx<'_>, name: Str<'_>, value: &mut Value) -> (bool, bool) {
     let (main, db) = (ctx.main(), ctx.db());
     value.prepare(main);
     let mut served = false;
-    for _ in 0..ENDED_MAX {
+    for _ in 0..PACE.get(main).most {
         let Some(next) = value.queue.next_at(value.now()) else { return (served, false) };
         let taken = STATE.with(main, |state| {
             // A job that comes back from a lapse may have been swallowed by a frozen client that
@@ -296,7 +329,7 @@ impl Watch<'_> {
     /// Tells of what is still there to be looked at: some now, others by the timer.
     fn tell_some<'a>(&self, id: Id<'_>, answer: impl Fn(News) -> Option<Answer<'a>>) {
         let name = self.name.bytes();
-        if tell(self.main, self.db, name, &shown(id), ENDED_MAX, answer).is_none() {
+        if tell(self.main, self.db, name, &shown(id), PACE.get(self.main).most, answer).is_none() {
             look_later(self.main, self.db, name);
         }
     }
@@ -394,7 +427,7 @@ pub fn look(ctx: Ctx<'_>, db: i32, name: &[u8], value: Option<&Value>) {
         return send_all_away(main, db, name);
     }
     let ids = STATE.with(main, |state| state.waits.awaited_ids(db, name));
-    let mut most = ENDED_MAX;
+    let mut most = PACE.get(main).most;
     for id in ids {
         let found = value.and_then(|value| Some((value, value.queue.find(Id::parse(&id))?)));
         let job = found.and_then(|(value, slot)| Some((value, value.queue.job(slot)?)));
