@@ -551,9 +551,10 @@ impl Groups {
         }
     }
 
-    /// Whether it would change nothing to look anew at a group to which jobs came: it stands in line already.
+    /// Whether it would change nothing to look anew at a group to which jobs came: it stands in line already, and by
+    /// the defaults as they are.
     pub fn goes_on_standing(&self, number: GroupNo) -> bool {
-        let stands = |group: &&Group| group.turn.is_some() && group.wake.is_none();
+        let stands = |group: &&Group| group.turn.is_some() && group.wake.is_none() && self.review.is_none();
         let group = self.groups.get(number).filter(stands);
         group.and_then(|group| self.tenants.get(group.tenant)).is_some_and(Tenant::is_settled)
     }
